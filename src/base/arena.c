@@ -1,0 +1,98 @@
+#include "base/arena.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_BLOCK_MIN ((size_t)4096)
+#define ARENA_BLOCK_MAX ((size_t)1 << 20) /* growth stops here: an almost empty block wastes little */
+
+struct arena_block {
+    struct arena_block *next;
+    size_t used, size; /* of the bytes behind this header */
+};
+#define ARENA_HEADER base_align(sizeof(struct arena_block), 16)
+
+void arena_init(struct arena *a, size_t bytes_max) { *a = (struct arena){.bytes_max = bytes_max}; }
+
+void arena_reset(struct arena *a)
+{
+    for (struct arena_block *b = a->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    *a = (struct arena){.bytes_max = a->bytes_max};
+}
+
+void arena_deinit(struct arena *a)
+{
+    arena_reset(a);
+    a->bytes_max = 0;
+}
+
+static struct arena_block *arena_grow(struct arena *a, size_t size)
+{
+    size_t want = a->blocks ? base_min(a->blocks->size * 2, ARENA_BLOCK_MAX) : ARENA_BLOCK_MIN;
+    want = base_max(want, size);
+    struct arena_block *b = malloc(ARENA_HEADER + want);
+    if (!b)
+        return NULL;
+    *b = (struct arena_block){.next = a->blocks, .size = want};
+    a->blocks = b;
+    return b;
+}
+
+void *arena_alloc(struct arena *a, size_t size)
+{
+    if (a->is_full || size > a->bytes_max || base_align(size, 16) > a->bytes_max - a->bytes_used) {
+        a->is_full = true;
+        return NULL;
+    }
+    size = base_align(size, 16);
+    struct arena_block *b = a->blocks;
+    if (!b || size > b->size - b->used)
+        b = arena_grow(a, size);
+    if (!b) {
+        a->is_full = true;
+        return NULL;
+    }
+    char *p = (char *)b + ARENA_HEADER + b->used;
+    b->used += size;
+    a->bytes_used += size;
+    return memset(p, 0, size);
+}
+
+void *arena_alloc_array(struct arena *a, size_t count, size_t size)
+{
+    size_t bytes;
+    if (!base_mul(&bytes, count, size)) {
+        a->is_full = true;
+        return NULL;
+    }
+    return arena_alloc(a, bytes);
+}
+
+str arena_copy(struct arena *a, str s)
+{
+    char *p = s.len < (size_t)-1 ? arena_alloc(a, s.len + 1) : NULL;
+    if (!p)
+        return (str){NULL, 0};
+    if (s.len)
+        memcpy(p, s.p, s.len);
+    return (str){p, s.len};
+}
+
+str arena_printf(struct arena *a, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *p = n < 0 ? NULL : arena_alloc(a, (size_t)n + 1);
+    if (p)
+        vsnprintf(p, (size_t)n + 1, format, again);
+    va_end(again);
+    return (str){p, p ? (size_t)n : 0};
+}

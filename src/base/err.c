@@ -1,0 +1,61 @@
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* vsnprintf cuts anywhere: step back to a UTF-8 border and show that something is missing. */
+static void err_cut(char *text, int wanted)
+{
+    if (wanted < ERR_TEXT_MAX)
+        return;
+    size_t at = ERR_TEXT_MAX - 4;
+    while (at > 0 && ((unsigned char)text[at] & 0xc0u) == 0x80u)
+        at--;
+    memcpy(text + at, "...", 4);
+}
+
+bool err_set(struct err *e, enum err_code code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    e->code = code;
+    err_cut(e->text, vsnprintf(e->text, sizeof e->text, format, args));
+    va_end(args);
+    return false;
+}
+
+bool err_set_errno(struct err *e, int error_number, const char *format, ...)
+{
+    char head[ERR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    err_cut(head, vsnprintf(head, sizeof head, format, args));
+    va_end(args);
+    char reason[96];
+    const char *why = strerror_r(error_number, reason, sizeof reason);
+    return err_set(e, error_number == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", head, why);
+}
+
+bool err_wrap(struct err *e, const char *format, ...)
+{
+    char head[ERR_TEXT_MAX], tail[ERR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    err_cut(head, vsnprintf(head, sizeof head, format, args));
+    va_end(args);
+    memcpy(tail, e->text, sizeof tail);
+    return err_set(e, e->code, "%s: %s", head, tail);
+}
+
+const char *err_name(enum err_code code)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        ERR_CODES(X)
+#undef X
+    };
+    must((size_t)code < countof(names));
+    return names[code];
+}

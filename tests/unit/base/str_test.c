@@ -1,0 +1,137 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+
+static void test_numbers_refuse_overflow_and_rubbish(void **state)
+{
+    (void)state;
+    uint64_t u;
+    int64_t i;
+    assert_true(str_to_u64(STR("18446744073709551615"), &u) && u == UINT64_MAX);
+    assert_false(str_to_u64(STR("18446744073709551616"), &u));
+    assert_false(str_to_u64(STR(""), &u) || str_to_u64(STR("-1"), &u) || str_to_u64(STR("1 "), &u));
+    assert_true(str_to_i64(STR("-9223372036854775808"), &i) && i == INT64_MIN);
+    assert_false(str_to_i64(STR("9223372036854775808"), &i));
+}
+
+static void test_sizes_and_durations_have_units(void **state)
+{
+    (void)state;
+    uint64_t u;
+    int64_t ms;
+    assert_true(str_to_size(STR("512MiB"), &u) && u == 512u << 20);
+    assert_true(str_to_size(STR("4G"), &u) && u == 4ull << 30);
+    assert_true(str_to_size(STR("17"), &u) && u == 17);
+    assert_false(str_to_size(STR("4Q"), &u) || str_to_size(STR("G"), &u));
+    assert_true(str_to_duration_ms(STR("1h30m"), &ms) && ms == 5400000);
+    assert_true(str_to_duration_ms(STR("300ms"), &ms) && ms == 300);
+    assert_true(str_to_duration_ms(STR("-1"), &ms) && ms == -1000);
+    assert_false(str_to_duration_ms(STR("1x"), &ms) || str_to_duration_ms(STR(""), &ms));
+}
+
+static void test_utf8_decodes_only_what_is_valid(void **state)
+{
+    (void)state;
+    for (uint32_t c = 0; c <= 0x10ffff; c++) {
+        if (c == 0xd800)
+            c = 0xe000;
+        char text[4];
+        uint32_t back = 0;
+        size_t n = str_utf8_encode(text, c);
+        assert_int_equal(str_utf8_decode(str_view(text, n), &back), n);
+        assert_int_equal(back, c);
+        assert_int_equal(str_utf8_decode(str_view(text, n - 1), &back), n == 1 ? 0 : 0);
+        assert_int_equal(str_utf8_complete(str_view(text, n)), n);
+        for (size_t cut = 1; cut < n; cut++)
+            assert_int_equal(str_utf8_complete(str_view(text, cut)), 0);
+    }
+    uint32_t c;
+    assert_int_equal(str_utf8_decode(STR("\xc0\x80"), &c), 0);
+    assert_int_equal(str_utf8_decode(STR("\xed\xa0\x80"), &c), 0);
+    assert_int_equal(str_utf8_decode(STR("\xf4\x90\x80\x80"), &c), 0);
+}
+
+static void test_glob_matches_whole_strings(void **state)
+{
+    (void)state;
+    assert_true(str_glob(STR("gpt-*"), STR("gpt-4o")) && str_glob(STR("*"), STR("")));
+    assert_true(str_glob(STR("a?c*z"), STR("abc...z")));
+    assert_false(str_glob(STR("a"), STR("ab")) || str_glob(STR("?"), STR("")));
+}
+
+static void test_buf_keeps_its_maximum_and_says_so(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 8);
+    assert_true(buf_add(&b, STR("12345678")));
+    assert_false(buf_add_byte(&b, '9'));
+    assert_true(b.full && b.len == 8);
+    buf_clear(&b);
+    assert_true(buf_printf(&b, "%d", 42) && !strcmp(b.p, "42"));
+    buf_deinit(&b);
+}
+
+static void test_arena_refuses_past_its_limit_and_on_overflow(void **state)
+{
+    (void)state;
+    struct arena a;
+    arena_init(&a, 1000);
+    assert_non_null(arena_alloc(&a, 900));
+    assert_null(arena_alloc(&a, 200));
+    assert_true(a.is_full);
+    arena_reset(&a);
+    assert_null(arena_alloc_array(&a, SIZE_MAX / 2, 4));
+    arena_deinit(&a);
+}
+
+static void test_f16_round_trips_every_value(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        float f = base_f16_to_f32((uint16_t)h);
+        if (f != f)
+            continue;
+        assert_int_equal(base_f32_to_f16(f), h);
+    }
+    assert_int_equal(base_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(base_f32_to_f16(65519.0f), 0x7bff);
+}
+
+static void test_long_errors_are_cut_at_a_character(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    char text[400];
+    memset(text, 'a', sizeof text);
+    memcpy(text + 234, "\xe2\x82\xac\xe2\x82\xac", 6);
+    text[399] = 0;
+    assert_false(err_set(&e, ERR_FORMAT, "%s", text));
+    assert_int_equal(str_utf8_valid(str_of(e.text)), strlen(e.text));
+    assert_true(str_ends(str_of(e.text), STR("...")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers_refuse_overflow_and_rubbish),
+        cmocka_unit_test(test_sizes_and_durations_have_units),
+        cmocka_unit_test(test_utf8_decodes_only_what_is_valid),
+        cmocka_unit_test(test_glob_matches_whole_strings),
+        cmocka_unit_test(test_buf_keeps_its_maximum_and_says_so),
+        cmocka_unit_test(test_arena_refuses_past_its_limit_and_on_overflow),
+        cmocka_unit_test(test_f16_round_trips_every_value),
+        cmocka_unit_test(test_long_errors_are_cut_at_a_character),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
