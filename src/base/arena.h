@@ -1,7 +1,8 @@
 /* arena - bump memory with a limit, freed in one call.
  *
  * Owns:      its blocks. One arena is one lifetime: a request, a parse, a load.
- * Invariant: bytes_used <= bytes_max. What was handed out stays at its address until reset or deinit.
+ * Invariant: bytes_used <= bytes_max. What was handed out stays at its address until reset or
+ *            deinit.
  *
  *     block --> block --> block        each: header | used ... | free
  *
