@@ -1,0 +1,82 @@
+/* backend - a machine that can run plans: the lower narrow waist.
+ *
+ * Owns:      struct backend and the plain structs its functions take; the list of backends.
+ * Not:       kernels, pages' owners (kv/kv_pool), which rows are in a step (engine/sched).
+ * Invariant: calls come from one thread, in this order. A device error is sticky: after ERR_DEVICE
+ *            only close may follow. No call reads a model file or keeps a pointer to the caller's
+ *            memory but plan and step, which outlive prepared and wait.
+ *
+ *     open -> weight_load ... -> kv_init -> prepare -> { submit -> wait -> logits_row }* -> close
+ *
+ * Thread:    engine thread; loading may run on the thread that opened it.
+ * Limits:    struct step_limits at prepare, pages and states at kv_init, memory_max at open.
+ */
+#ifndef SHOAL_TENSOR_BACKEND_H
+#define SHOAL_TENSOR_BACKEND_H
+
+#include "tensor/kv_view.h"
+#include "tensor/op.h"
+#include "tensor/step.h"
+
+struct device;   /* of the backend */
+struct prepared; /* a plan made ready by a backend */
+struct plan;
+struct weight; /* weights.h */
+
+/* Form of a matmul's input. INT8: blocks of 32 or 256, a property of the weight type. INT16: two
+ * int8 planes. AUTO: the backend's constant table by level and weight type. */
+enum act { ACT_F32, ACT_INT8, ACT_INT16, ACT_COUNT, ACT_AUTO = ACT_COUNT };
+
+struct device_options {
+    const char *level;    /* at most this step of the staircase ("avx2"); NULL: the best there is */
+    enum act act;
+    uint32_t threads;     /* 0: measured */
+    uint32_t ordinal;     /* which GPU */
+    uint64_t memory_max;  /* bytes for weights, pages, scratch; 0: no limit of ours */
+    bool deterministic;   /* CUDA; the CPU always is */
+};
+
+struct device_info {
+    char name[64];
+    char level[16];
+    char numerics[96]; /* numerics id: all that decides bits, ARCHITECTURE 5 */
+    uint32_t threads;
+    uint64_t memory_total, memory_used;
+};
+
+struct backend {
+    const char *name;
+    const struct op_set *ops; /* ops it lacks are expanded */
+
+    bool (*open)(struct device **d, const struct device_options *o, struct err *e);
+    void (*close)(struct device *d); /* frees all that the device holds, prepared plans too */
+    void (*info)(struct device *d, struct device_info *out);
+
+    /* rows [row_first, row_first + rows) of w, counted through all its matrices; src in the file's
+     * type, dense. A piece ends its matrix or is a multiple of TENSOR_PIECE_ROWS, and is at most
+     * TENSOR_PIECE_MAX bytes unless one row is larger. Pieces of a weight come once, in order. */
+    bool (*weight_load)(struct device *d, struct weight *w, size_t row_first, size_t rows,
+                        const void *src, struct err *e);
+    void (*weight_free)(struct device *d, struct weight *w);
+
+    /* pages[group] pages of each group, `states` slots; contents zeroed. */
+    bool (*kv_init)(struct device *d, const struct kv_layout *l, const uint32_t *pages,
+                    uint32_t states, struct err *e);
+    bool (*kv_get)(struct device *d, struct kv_ref r, void *dst, struct err *e);
+    bool (*kv_set)(struct device *d, struct kv_ref r, const void *src, struct err *e);
+
+    /* weights[i] is plan weight i, loaded. Both must outlive out. */
+    bool (*prepare)(struct device *d, const struct plan *p, struct weight *weights,
+                    const struct step_limits *m, struct prepared **out, struct err *e);
+    bool (*submit)(struct device *d, struct prepared *p, const struct step *s, struct err *e);
+    bool (*wait)(struct device *d, struct prepared *p, struct step_out *out, struct err *e);
+    /* Raw logits of an output row, until the next submit: dst[vocab]. */
+    bool (*logits_row)(struct device *d, struct prepared *p, uint32_t out_row, float *dst,
+                       struct err *e);
+};
+
+/* In backend_table.c; best first. Ends with NULL. */
+extern const struct backend *const backend_table[];
+const struct backend *backend_find(str name); /* or NULL */
+
+#endif
