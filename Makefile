@@ -3,7 +3,7 @@ CC      = gcc
 BUILD   = build
 VERSION = 0.1.0
 
-PKGS    = libevent libcrypto libpcre2-8 libutf8proc libxxhash yaml-0.1 liburing libedit
+PKGS    = libevent libevent_openssl libssl libcrypto libpcre2-8 libutf8proc libxxhash yaml-0.1 liburing libedit
 WARN    = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 BASE    = -std=c17 -D_GNU_SOURCE -Isrc -ffp-contract=off -fno-math-errno -pthread
 OPT     = -O2 -g -march=x86-64-v2 -mtune=generic
