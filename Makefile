@@ -1,14 +1,19 @@
-# shoal: one Makefile, no configure step. `make help` lists the targets.
+# shoal: one Makefile, no configure step. `make help` lists the targets, V=1 shows the commands.
+#
+# Everything made goes to $(BUILD); sanitizer builds are the same Makefile with another BUILD.
 CC      = gcc
+CLANG   = clang
 BUILD   = build
+PYTHON  = python3
 VERSION = 0.1.0
 
-PKGS    = libevent libevent_openssl libssl libcrypto libpcre2-8 libutf8proc libxxhash yaml-0.1 liburing libedit
-WARN    = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
-BASE    = -std=c17 -D_GNU_SOURCE -Isrc -ffp-contract=off -fno-math-errno -pthread
+WARN    = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
+          -Wswitch-enum -Wvla -Werror
+BASE    = -std=c17 -D_GNU_SOURCE -Isrc -I$(BUILD)/gen -ffp-contract=off -fno-math-errno -pthread
 OPT     = -O2 -g -march=x86-64-v2 -mtune=generic
 CFLAGS  = $(OPT) $(WARN)
-ALL     = $(BASE) $(CFLAGS) $(EXTRA) -MMD -MP
+ALL     = $(BASE) $(CFLAGS) $(SAN)
+DEPS    = -MMD -MP
 
 # A file's suffix names its ISA; no other object carries -m flags (docs/ARCHITECTURE.md, 11).
 ISA_avx2   = -mavx2 -mfma -mf16c -mbmi -mbmi2
@@ -18,41 +23,180 @@ ISA_bf16   = $(ISA_vnni) -mavx512bf16
 ISA_amx    = $(ISA_vnni) -mamx-tile -mamx-int8 -mamx-bf16
 isa = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
-SRC  := $(sort $(wildcard src/*/*.c src/*/*/*.c))
-OBJ  := $(SRC:%.c=$(BUILD)/%.o)
-LIB   = $(BUILD)/libshoal.a
-LIBS  = $(shell pkg-config --libs $(PKGS)) -lhttp_parser -lm -ldl -pthread
+# Libraries go in as archives where the distribution carries them, so that the binary needs little
+# beyond glibc; one that has no archive is linked as usual.
+LIBRARIES = event event_openssl event_pthreads ssl crypto http_parser pcre2-8 utf8proc xxhash yaml \
+            uring edit bsd md tinfo
+archive   = $(shell $(CC) -print-file-name=lib$(1).a)
+LIBS     := $(foreach l,$(LIBRARIES),$(if $(findstring /,$(call archive,$l)),-l:lib$l.a,-l$l)) \
+            -lm -ldl -pthread
 
-UNIT    := $(sort $(wildcard tests/unit/*/*_test.c))
-UNIT_BIN = $(UNIT:tests/%.c=$(BUILD)/tests/%)
+SRC     := $(sort $(wildcard src/*/*.c src/*/*/*.c))
+HEADERS := $(sort $(wildcard src/*/*.h src/*/*/*.h))
+OBJ     := $(SRC:%.c=$(BUILD)/%.o)
+LIB      = $(BUILD)/libshoal.a
+VERSION_H = $(BUILD)/gen/base/version.h
 
-.PHONY: all check unit clean help
-all: $(BUILD)/shoal
+# A test program is one .c file that ends in _test.c; its folder says what it is (docs/TESTING.md).
+programs = $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard $(1))))
+UNIT   := $(call programs,tests/unit/*/*_test.c)
+KERN   := $(call programs,tests/kern/*_test.c)
+GOLDEN := $(call programs,tests/golden/*_test.c tests/golden/*/*_test.c)
+MODEL  := $(call programs,tests/model/*_test.c)
+REAL   := $(call programs,tests/real/*_test.c)
+SIM    := $(call programs,tests/sim/*_test.c)
+FUZZ   := $(call programs,tests/fuzz/*_fuzz.c)
+QUICK   = $(UNIT) $(KERN) $(GOLDEN) $(SIM) $(FUZZ)
+# What several test programs share, e.g. tests/kern/hostile.c: linked into those of its folder.
+helpers = $(patsubst %.c,$(BUILD)/%.o,$(filter-out %_test.c %_fuzz.c,$(wildcard $(1)/*.c)))
+TEST_LIBS = -lcmocka
+
+TIER  = quick
+RUN_TESTS = $(PYTHON) tests/run.py -build $(BUILD) -tier $(TIER)
+
+ifdef V
+say = @:
+Q   =
+else
+say = @printf '  %-6s %s\n' $(1) $(2)
+Q   = @
+endif
+
+.PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
+        real test test-long asan tsan run install clean FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:
+all: $(BUILD)/shoal ## build/shoal
 
 help: ## this list
-	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+	@grep -hE '^[a-z%A-Z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@echo
+	@echo 'V=1 shows the commands; BUILD=dir builds elsewhere; CC="ccache gcc" works.'
 
-$(BUILD)/%.o: %.c
+# ---------------------------------------------------------------- building
+
+$(VERSION_H): FORCE
 	@mkdir -p $(@D)
-	$(CC) $(ALL) $(call isa,$<) -c $< -o $@
+	@tools/make_version $(VERSION) >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(BUILD)/src/%.o: src/%.c | $(VERSION_H)
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL) $(DEPS) $(call isa,$<) -c $< -o $@
 
 $(LIB): $(filter-out $(BUILD)/src/cli/main.o,$(OBJ))
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)ar rcs $@ $^
 
 $(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB)
-	$(CC) $(ALL) $^ $(LIBS) -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 
-$(BUILD)/tests/%: tests/%.c $(LIB)
+$(BUILD)/tests/%.o: tests/%.c | $(VERSION_H)
 	@mkdir -p $(@D)
-	$(CC) $(ALL) -Itests -Wno-missing-prototypes $< $(LIB) $(LIBS) -lcmocka -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL) $(DEPS) -Itests -Wno-missing-prototypes -c $< -o $@
 
-unit: $(UNIT_BIN) ## unit tests
-	@failed=0; for t in $(UNIT_BIN); do timeout 60 $$t >$$t.log 2>&1 || { cat $$t.log; failed=1; }; done; exit $$failed
+.SECONDEXPANSION:
+beside = $(call helpers,$(patsubst $(BUILD)/%,%,$(1)))
+$(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $$(call beside,$$(@D)) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL) $^ $(LIBS) $(TEST_LIBS) -o $@
 
-check: $(BUILD)/shoal unit ## fast checks: no model, no network
+# Without a fuzz engine a target replays its corpus; `make fuzz-NAME` hunts with clang's engine.
+$(BUILD)/tests/fuzz/%_fuzz: $(BUILD)/tests/fuzz/%_fuzz.o $(BUILD)/tests/fuzz/replay.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
+
+install: $(BUILD)/shoal ## copy the binary to $(DESTDIR)$(PREFIX)/bin
+	install -D -m 755 $(BUILD)/shoal $(DESTDIR)$(PREFIX)/bin/shoal
+PREFIX = $(HOME)/.local
 
 clean: ## remove build/
 	rm -rf $(BUILD)
 
--include $(OBJ:.o=.d)
+# ---------------------------------------------------------------- checks without running
+
+CLANG_OK := $(SRC:%.c=$(BUILD)/clang/%.ok)
+GCC_ALONE := $(HEADERS:%=$(BUILD)/alone/gcc/%.ok)
+CLANG_ALONE := $(HEADERS:%=$(BUILD)/alone/clang/%.ok)
+# clang 14 has no -mprefer-vector-width problem; it only lacks gcc's stricter sign rules.
+CLANG_FLAGS = $(BASE) $(OPT) $(WARN) -Wno-sign-conversion -fsyntax-only
+alone = printf '\#include "%s"\n' $(<:src/%=%) | $(1) -x c - -MT $@ -MF $(@:.ok=.d) $(DEPS)
+
+clang-syntax: $(CLANG_OK) ## clang -fsyntax-only over every source file
+headers: $(GCC_ALONE) $(CLANG_ALONE) ## every header compiles alone, gcc and clang
+
+$(BUILD)/clang/%.ok: %.c | $(VERSION_H)
+	@mkdir -p $(@D)
+	$(call say,CLANG,$<)
+	$(Q)$(CLANG) $(CLANG_FLAGS) $(call isa,$<) $< -MT $@ -MF $(@:.ok=.d) $(DEPS)
+	@touch $@
+
+$(BUILD)/alone/gcc/%.ok: % | $(VERSION_H)
+	@mkdir -p $(@D)
+	$(call say,ALONE,$<)
+	$(Q)$(call alone,$(CC) $(ALL) $(call isa,$<) -fsyntax-only)
+	@touch $@
+
+$(BUILD)/alone/clang/%.ok: % | $(VERSION_H)
+	@mkdir -p $(@D)
+	$(Q)$(call alone,$(CLANG) $(CLANG_FLAGS) $(call isa,$<))
+	@touch $@
+
+layers: ## includes and files against docs/ARCHITECTURE.md
+	$(call say,CHECK,layers)
+	@$(PYTHON) tools/check_layers.py
+
+tidy: $(OBJ) ## the rules of docs/STYLE.md section 8
+	$(call say,CHECK,tidy)
+	@$(PYTHON) tools/check_tidy.py $(BUILD)
+
+static: layers tidy headers clang-syntax
+
+# ---------------------------------------------------------------- tests
+
+unit: $(UNIT) ## unit tests
+	@$(RUN_TESTS) $^
+kern: $(KERN) ## kernels against ref
+	@$(RUN_TESTS) $^
+golden: $(GOLDEN) ## truth from outside
+	@$(RUN_TESTS) $^
+model: $(MODEL) $(BUILD)/shoal ## tiny models: the numerics contract
+	@$(RUN_TESTS) $(MODEL)
+corpus: $(FUZZ) ## fuzz targets over their corpora
+	@$(RUN_TESTS) $^
+
+check: $(BUILD)/shoal static $(QUICK) ## fast checks: no model, no network
+	@$(RUN_TESTS) $(QUICK)
+
+# ---------------------------------------------------------------- sanitizers, fuzzing
+
+ASAN = BUILD=$(BUILD)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all \
+       -fno-omit-frame-pointer"
+TSAN = BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -fno-omit-frame-pointer"
+
+asan: ## unit, kern, golden and corpora under ASan and UBSan
+	@$(MAKE) --no-print-directory $(ASAN) quick
+tsan: ## threaded tests under TSan
+	@$(MAKE) --no-print-directory $(TSAN) quick-threads
+quick: $(QUICK)
+	@$(RUN_TESTS) $^
+quick-threads: $(UNIT)
+	@$(RUN_TESTS) $^
+
+FUZZ_SECONDS = 60
+fuzz-%: tests/fuzz/%_fuzz.c $(SRC) ## hunt with clang's engine for FUZZ_SECONDS
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=$(CLANG) WARN= \
+	    SAN="-fsanitize=fuzzer-no-link,address,undefined" $(BUILD)/fuzz/tests/fuzz/$*_hunt
+	@mkdir -p $(BUILD)/fuzz/found/$*
+	$(BUILD)/fuzz/tests/fuzz/$*_hunt -max_total_time=$(FUZZ_SECONDS) -timeout=5 \
+	    -artifact_prefix=$(BUILD)/fuzz/found/$*/ $(BUILD)/fuzz/found/$* tests/fuzz/corpus/$*
+
+$(BUILD)/tests/fuzz/%_hunt: $(BUILD)/tests/fuzz/%_fuzz.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL) -fsanitize=fuzzer $^ $(LIBS) -o $@
+
+-include $(OBJ:.o=.d) $(CLANG_OK:.ok=.d) $(GCC_ALONE:.ok=.d) $(CLANG_ALONE:.ok=.d)
+-include $(addsuffix .d,$(QUICK) $(MODEL) $(REAL)) $(BUILD)/tests/fuzz/replay.d

@@ -54,7 +54,7 @@ struct api_queued {
     uint32_t place;               /* requests before this one; 0 = next */
     uint64_t tokens_ahead;        /* uncached prompt tokens of those */
     uint32_t prompt_tokens, cached_tokens;
-    uint32_t cut_messages, cut_tokens, kept_tokens, first_kept; /* truncate: rounds; 0 = nothing cut */
+    uint32_t cut_messages, cut_tokens, kept_tokens, first_kept; /* truncate: rounds */
 };
 
 struct api_progress {

@@ -14,7 +14,8 @@ struct api_number {
 };
 static const struct api_number api_numbers[] = {
 #define X(NAME, field, type, low, high)                                                   \
-    [API_FIELD_##NAME] = {#field, API_NUMBER_##type, offsetof(struct api_request, field), low, high},
+    [API_FIELD_##NAME] = {#field, API_NUMBER_##type, offsetof(struct api_request, field), low,  \
+                          high},
     API_NUMBERS(X)
 #undef X
 };
@@ -74,8 +75,9 @@ static bool api_number_fits(const struct api_number *n, double v)
 static bool api_number_refuse(struct api_error *e, str path, const struct api_number *n, double v)
 {
     const char *what = n->type == API_NUMBER_F32 ? "number" : "integer";
-    return api_error_set(e, ERR_REQUEST, NULL, path, "%.*s: %s from %.10g to %.10g expected, got %.17g",
-                         STR_ARG(path), what, n->low, n->high, v);
+    return api_error_set(e, ERR_REQUEST, NULL, path,
+                         "%.*s: %s from %.10g to %.10g expected, got %.17g", STR_ARG(path), what,
+                         n->low, n->high, v);
 }
 
 bool api_request_set(struct api_request *rq, enum api_field field, double value, str path,
@@ -302,7 +304,8 @@ static bool api_check_resume(const struct api_request *rq, uint64_t *parts, stru
     uint32_t choices = api_request_choices(rq);
     if (r->partials_count > choices)
         return api_error_set(e, ERR_REQUEST, NULL, STR("resume"),
-                             "resume: %u partial replies for %u choices", r->partials_count, choices);
+                             "resume: %u partial replies for %u choices", r->partials_count,
+                             choices);
     for (uint32_t i = 0; i < r->partials_count; i++) {
         const struct api_partial *p = &r->partials[i];
         if (p->choice >= choices || (i && p->choice <= r->partials[i - 1].choice))
@@ -338,8 +341,9 @@ static bool api_check_kind(const struct api_request *rq, struct api_error *e)
         break;
     }
     if (rq->kind == API_KIND_COMPLETE && (uint64_t)rq->n * rq->inputs_count > API_CHOICES_MAX)
-        return api_error_set(e, ERR_LIMIT, NULL, STR("n"), "n: %u choices of %u prompts, at most %u",
-                             rq->n, rq->inputs_count, API_CHOICES_MAX);
+        return api_error_set(e, ERR_LIMIT, NULL, STR("n"),
+                             "n: %u choices of %u prompts, at most %u", rq->n,
+                             rq->inputs_count, API_CHOICES_MAX);
     if (rq->continue_last && (rq->messages_count == 0 ||
                               rq->messages[rq->messages_count - 1].role != API_ROLE_ASSISTANT))
         return api_error_set(e, ERR_REQUEST, NULL, STR("messages"),

@@ -9,7 +9,7 @@
  *            Strings are valid UTF-8 except image bytes. count 0 allows a NULL array.
  *            `given` tells a value that the client sent from a default of its dialect.
  *
- *     bytes --dialect--> api_request --exchange, router--> provider --api_event--> dialect --> bytes
+ *     bytes --dialect--> api_request --exchange, router--> provider --api_event--> dialect --> ...
  *
  * Thread:    one owner at a time.
  * Limits:    the API_*_MAX below are hard; the configured ones (limits.*) are at most as large and
@@ -297,13 +297,14 @@ struct api_error {
 bool api_error_set(struct api_error *e, enum err_code code, const char *detail, str param,
                    const char *format, ...) BASE_PRINTF(5, 6);
 
-/* A request with neutral values: CHAT, n 1, temperature 1, every filter and penalty off, repeat_last
- * 64, replay and parallel_tool_calls on, NORMAL, KEEP, no think budget. Dialects start here. */
+/* A request with neutral values: CHAT, n 1, temperature 1, every filter and penalty off,
+ * repeat_last 64, replay and parallel_tool_calls on, NORMAL, KEEP, no think budget. Dialects start
+ * here. */
 void api_request_init(struct api_request *rq);
 
-/* Sets the number `field` (one of API_NUMBERS), marks it given. False with ERR_REQUEST, param = path
- * and "PATH: number from LOW to HIGH expected, got VALUE" when out of range, not finite, or not an
- * integer where one is needed; rq is unchanged then. path must outlive e. */
+/* Sets the number `field` (one of API_NUMBERS), marks it given. False with ERR_REQUEST, param =
+ * path and "PATH: number from LOW to HIGH expected, got VALUE" when out of range, not finite, or
+ * not an integer where one is needed; rq is unchanged then. path must outlive e. */
 BASE_USE_RESULT bool api_request_set(struct api_request *rq, enum api_field field, double value,
                                      str path, struct api_error *e);
 static inline bool api_request_is_given(const struct api_request *rq, enum api_field f)

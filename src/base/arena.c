@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define ARENA_BLOCK_MIN ((size_t)4096)
-#define ARENA_BLOCK_MAX ((size_t)1 << 20) /* growth stops here: an almost empty block wastes little */
+#define ARENA_BLOCK_MAX ((size_t)1 << 20) /* growth ends here: a block wastes little */
 
 struct arena_block {
     struct arena_block *next;

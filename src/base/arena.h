@@ -1,6 +1,7 @@
 /* arena - bump memory with a limit, freed in one call.
  *
  * Owns:      its blocks. One arena is one lifetime: a request, a parse, a load.
+ * Not:       growing byte strings (buf), model memory under the budget (mem).
  * Invariant: bytes_used <= bytes_max. What was handed out stays at its address until reset or
  *            deinit.
  *

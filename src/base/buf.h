@@ -1,6 +1,7 @@
 /* buf - bytes that grow up to a maximum given at creation.
  *
  * Owns:      its heap memory; a NUL follows the bytes, so buf.p can be printed.
+ * Not:       many small objects of one lifetime (arena).
  * Invariant: len <= size_max. When an append does not fit, the buf is left as it was and full is
  *            set; later appends are ignored until buf_clear: a writer checks once at the end.
  * Thread:    its owner's.

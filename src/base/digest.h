@@ -1,6 +1,7 @@
 /* digest - fingerprints of bytes: xxh3 (fast, not for secrets), sha256, and random bytes.
  *
  * Owns:      calling libxxhash and libcrypto; nobody else includes their headers.
+ * Not:       keys of prefixes (kv), random numbers of a reply (tensor/sample).
  * Invariant: xxh3 values may be stored on disk: the algorithm is frozen since libxxhash 0.8.0.
  * Thread:    any; a running digest belongs to its owner.
  */

@@ -2,7 +2,7 @@
  *
  * Owns:      the error codes (one X-macro) and struct err with its sentence of at most 240 bytes.
  * Not:       API status codes (dialect), exit codes (cli).
- * Invariant: a function that can fail for a reason outside the program returns bool, true = success,
+ * Invariant: a function that can fail for a reason outside the program returns bool, true = done,
  *            and takes struct err *e last. e is never NULL. On success *e is untouched.
  *            A sentence names the object and the number; it never holds prompt text.
  * Thread:    any; a struct err belongs to its caller.

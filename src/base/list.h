@@ -1,6 +1,7 @@
 /* list - the one intrusive list: doubly linked, circular, with a head that is no item.
  *
  * Owns:      nothing; a struct list is a member of the items and of whoever holds the head.
+ * Not:       hash map (map), fixed queue (ring).
  * Invariant: an item is in at most one list per link; list_remove leaves its link pointing to
  *            itself, so removing twice is harmless.
  *

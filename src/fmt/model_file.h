@@ -7,7 +7,7 @@
  *            unique, arrays hold what their type says. Views (str, model_array) live until close.
  *            Files are read with pread, never mapped: one that shrinks or changes gives a sentence.
  *
- *     path of any shard --> shard 0: metadata + tensors | shard 1: tensors | ... --> one sorted list
+ *     path of any shard --> shard 0: metadata + tensors | shard 1: tensors | ... --> a sorted list
  *
  * Thread:    open and close by one thread; in between immutable, any thread may look up and read.
  * Limits:    GGUF_* in gguf.h; MODEL_SHARDS_MAX files.

@@ -2,16 +2,16 @@
  *
  * Owns:      enum qtype, one row per type (quant_table.c), the scalar decoders and encoders, which
  *            define each format for every SIMD and CUDA version.
- * Not:       products with quantised weights (cpu, cuda), files (fmt), activation packing of kernels.
+ * Not:       products with quantised weights (cpu, cuda), files (fmt), packed activations (cpu).
  * Invariant: a row of a tensor is a whole number of blocks; a block is block_elems values in
  *            block_bytes bytes, little endian, without padding:
  *
  *     row:  [block 0][block 1] ... [block n-1]     Q4_K block: f16 d, dmin | scales[12] | qs[128]
  *
- *            Decoding is exact up to one rounding (types with a minimum), so every decoder of a type
- *            gives the same bits whatever its order. Denormals are never flushed.
+ *            Decoding is exact up to one rounding (types with a minimum), so every decoder of a
+ *            type gives the same bits whatever its order. Denormals are never flushed.
  * Thread:    any; pure functions and constant tables.
- * Limits:    sizes are checked by quant_row_size and quant_tensor_size; the row functions trust count.
+ * Limits:    sizes are checked by quant_row_size, quant_tensor_size; the row functions trust count.
  * Source:    docs/formats/gguf.md, "Tensor types".
  */
 #ifndef SHOAL_QUANT_QUANT_H
@@ -20,7 +20,7 @@
 #include "base/base.h"
 #include "base/str.h"
 
-/* Weights first (quant_is_weight), then activation forms, then plain numbers of small side tables. */
+/* Weights first (quant_is_weight), then activation forms, then numbers of small side tables. */
 enum qtype {
     QTYPE_F32,
     QTYPE_F16,
@@ -62,7 +62,7 @@ enum { QTYPE_WEIGHT_COUNT = QTYPE_NVFP4 + 1, QTYPE_COUNT = QTYPE_F64 + 1 };
 
 /* dst[count] from count / block_elems blocks at src; any alignment of src. */
 typedef void quant_dequant_fn(float *dst, const void *src, size_t count);
-/* count / block_elems blocks at dst from finite src[count]; deterministic, no importance weights. */
+/* count / block_elems blocks at dst from finite src[count]; deterministic, unweighted. */
 typedef void quant_quantise_fn(void *dst, const float *src, size_t count);
 
 struct quant_type {

@@ -4,8 +4,8 @@
  * Not:       the list of ops and lifetimes (plan), kernels (cpu, cuda), model families (arch).
  * Invariant: an op reads views and weights and writes whole new values; nothing changes in place.
  *            N, O and S are rows as in tensor.h; inputs of one op agree in rows. An absent operand
- *            is TENSOR_NONE. Constructors append to the plan; a wrong shape marks the plan as failed
- *            (plan_check), the op that would have come is left out.
+ *            is TENSOR_NONE. Constructors append to the plan; a wrong shape marks the plan as
+ *            failed (plan_check), the op that would have come is left out.
  *
  *     a view of one row:   first       stride          count = 3 heads of width 2
  *                            |<-width->|

@@ -1,7 +1,7 @@
 /* tok - text to ids and back, by the rules of one model's vocabulary.
  *
- * Owns:      the vocabulary, the algorithm of its kind (byte-level BPE, SentencePiece BPE, WordPiece,
- *            unigram), splitting at special tokens, bos and eos, incremental decoding.
+ * Owns:      the vocabulary, the algorithm of its kind (byte-level BPE, SentencePiece BPE,
+ *            WordPiece, unigram), splitting at special tokens, bos and eos, incremental decoding.
  * Not:       what the text is (chat/render marks the trusted spans), stop strings (chat/output).
  * Invariant: ids equal the reference tokenizer's for the whole text, wherever spans begin and end.
  *            A control token comes only from inside a trusted span; user-defined tokens match

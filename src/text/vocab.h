@@ -109,7 +109,7 @@ static inline bool vocab_has(const struct vocab *v, int64_t id)
 
 /* ---- one token; id must be one (vocab_has) ---- */
 str vocab_text(const struct vocab *v, int32_t id);
-/* May be half of a UTF-8 character. A control token's bytes are its text: whoever prints decides. */
+/* May be half of a UTF-8 character. A control token's bytes are its text; the printer decides. */
 str vocab_bytes(const struct vocab *v, int32_t id);
 enum vocab_type vocab_type(const struct vocab *v, int32_t id);
 float vocab_score(const struct vocab *v, int32_t id);
@@ -128,7 +128,7 @@ int32_t vocab_find(const struct vocab *v, str text);
 int32_t vocab_find_bytes(const struct vocab *v, str bytes);
 /* The token of one byte: "<0x0A>" or the byte-level character; VOCAB_NONE if there is none. */
 int32_t vocab_byte(const struct vocab *v, uint8_t byte);
-int32_t vocab_role(const struct vocab *v, enum vocab_role role); /* VOCAB_NONE: the model has none */
+int32_t vocab_role(const struct vocab *v, enum vocab_role role); /* VOCAB_NONE: no such */
 
 /* ---- lists, ascending ---- */
 const int32_t *vocab_eog(const struct vocab *v, uint32_t *count);

@@ -61,7 +61,7 @@ static const struct http_server_options *http_conn_options(const struct http_con
     return http_server_options(c->server);
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void http_conn_free(struct http_conn *c)
 {
@@ -161,7 +161,7 @@ static void http_conn_reset(struct http_conn *c)
     c->parser.data = c;
 }
 
-/* ---- replies ---------------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------- */
 
 static const char *http_conn_reason(int status)
 {
@@ -307,7 +307,7 @@ static void http_conn_refuse(struct http_conn *c, int status, const char *text)
     buf_deinit(&body);
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------- */
+/* ---- parsing -------------------------------------------------------------------------------- */
 
 /* Inside the parser nothing may be freed or replied: note it, stop, act in http_conn_feed. */
 static int http_conn_stop(struct http_conn *c, int status, const char *text)
@@ -519,7 +519,7 @@ static void http_conn_linger(struct http_conn *c)
     http_conn_set_timer(c, HTTP_CONN_LINGER_MS);
 }
 
-/* ---- events ----------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 static void http_conn_on_read(struct bufferevent *bev, void *ctx)
 {
@@ -620,7 +620,7 @@ struct http_conn *http_conn_open(struct http_server *s, struct bufferevent *bev,
     return c;
 }
 
-/* ---- small views ------------------------------------------------------------------------------ */
+/* ---- small views ---------------------------------------------------------------------------- */
 
 const struct http_request *http_conn_request(const struct http_conn *c) { return &c->request; }
 void http_conn_set_user(struct http_conn *c, void *user) { c->user = user; }

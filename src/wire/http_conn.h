@@ -3,14 +3,14 @@
  * Owns:      the socket, its buffers and timers, the parser, the bytes of the current request.
  * Not:       listeners and limits over all connections (http_server), what a request means (serve).
  * Invariant: requests of a connection are answered in order, one at a time; pipelined bytes wait.
- *            After on_gone or the end of a reply the request's views are dead. Every reply that ends
- *            on a connection whose body was not read to its end closes it, after a bounded linger.
+ *            After on_gone or the end of a reply the request's views are dead. Every reply that
+ *            ends on a connection whose body was not read to its end closes, after a linger.
  *
  *     HEADER --header complete--> BODY --complete--> REPLY --end--> HEADER ... or LINGER --> closed
  *       408/431/400                 408/413            client gone, reader idle
  *
- * A second Content-Length, or one beside Transfer-Encoding, is refused (RFC 9112, 6.3). While a reply
- * runs an end of file means that the client is gone, half-closed sockets too.
+ * A second Content-Length, or one beside Transfer-Encoding, is refused (RFC 9112, 6.3). While a
+ * reply runs an end of file means that the client is gone, half-closed sockets too.
  *
  * Thread:    the loop thread.
  * Limits:    header bytes, body bytes, pipelined bytes, output high-water mark; a timer per phase.
@@ -43,8 +43,8 @@ struct http_request {
 /* What the connection tells; each may call the http_conn functions below. */
 struct http_handlers {
     void *ctx;
-    /* The header is complete, no byte of the body was read. Answer the largest body in bytes that is
-     * welcome, or reply at once (http_conn_reply) and answer 0: the body is then discarded. */
+    /* The header is complete, no byte of the body was read. Answer the largest body in bytes that
+     * is welcome, or reply at once (http_conn_reply) and answer 0: the body is then discarded. */
     uint64_t (*on_header)(void *ctx, struct http_conn *c);
     /* The request is complete; reply now or later. */
     void (*on_request)(void *ctx, struct http_conn *c);

@@ -48,7 +48,7 @@ struct http_server_address {
     bool is_unix, is_loopback;
 };
 
-/* ---- addresses -------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------ */
 
 static bool http_server_parse_unix(struct http_server_address *a, str path)
 {
@@ -103,7 +103,7 @@ bool http_server_is_loopback(str address)
     return http_server_parse(&a, address) && a.is_loopback;
 }
 
-/* ---- accepting -------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------ */
 
 /* The one answer that needs neither a connection object nor a second descriptor. The socket's own
  * buffer takes the few bytes; what the client sent so far is read so that close does not reset. */
@@ -218,7 +218,7 @@ static void http_server_on_resume(evutil_socket_t fd, short what, void *ctx)
         evconnlistener_enable(s->listeners[i].listener);
 }
 
-/* ---- listeners -------------------------------------------------------------------------------- */
+/* ---- listeners ------------------------------------------------------------------------------ */
 
 /* A socket file that nobody answers on is left over from a killed process. */
 static bool http_server_clear_unix(const struct http_server_address *a, struct err *e)
@@ -306,7 +306,7 @@ uint16_t http_server_port(const struct http_server *s, size_t listener)
     return sa.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&sa)->sin6_port) : 0;
 }
 
-/* ---- the set of connections ------------------------------------------------------------------- */
+/* ---- the set of connections ----------------------------------------------------------------- */
 
 bool http_server_open(struct http_server **out, const struct http_server_options *o,
                       struct err *e)

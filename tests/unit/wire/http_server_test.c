@@ -246,7 +246,8 @@ static void test_headers_over_the_limit_are_431(void **state)
 
 static void test_slow_headers_and_bodies_are_408(void **state)
 {
-    static const char *const starts[] = {"GET / HT", "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab"};
+    static const char *const starts[] = {"GET / HT",
+                                         "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab"};
     for (size_t i = 0; i < countof(starts); i++) {
         int fd = dial(*state);
         say(fd, starts[i]);
