@@ -457,10 +457,19 @@ def scan_objects(build, files):
     return fresh
 
 
+def interface_of(name, files):
+    """Stem of the header that declares a file's exports: its own, else that of its row."""
+    folder, words = os.path.dirname(name), stem(name).split("_")
+    for count in range(len(words), 0, -1):
+        if f"{folder}/{'_'.join(words[:count])}.h" in files:
+            return "_".join(words[:count])
+    return stem(name)
+
+
 def check_objects(report, build, files):
     for name, facts in sorted(scan_objects(build, files).items()):
         base, isa = stem(name), isa_of(name)
-        prefix = "api_" if name.startswith("src/api/") else base + "_"
+        prefix = "api_" if name.startswith("src/api/") else interface_of(name, files) + "_"
         for symbol in facts["symbols"]:
             if name == "src/cli/main.c" and symbol == "main":
                 continue
