@@ -62,7 +62,8 @@ enum { QTYPE_WEIGHT_COUNT = QTYPE_NVFP4 + 1, QTYPE_COUNT = QTYPE_F64 + 1 };
 
 /* dst[count] from count / block_elems blocks at src; any alignment of src. */
 typedef void quant_dequant_fn(float *dst, const void *src, size_t count);
-/* count / block_elems blocks at dst from finite src[count]; deterministic, unweighted. */
+/* count / block_elems blocks at dst from src[count], magnitudes below 2^56; deterministic, without
+ * importance weights. */
 typedef void quant_quantise_fn(void *dst, const float *src, size_t count);
 
 struct quant_type {
@@ -96,6 +97,14 @@ BASE_USE_RESULT bool quant_by_name(str name, enum qtype *t);
 /* What is known about an id without a row, for messages: "IQ4_K of ik_llama.cpp", "Q4_2, removed
  * from the format in 2023"; NULL if nothing is. */
 const char *quant_foreign_name(uint32_t gguf_id);
+
+/* Lattices of the IQ types (quant_iq_data.c): an entry is the group of values that an index names,
+ * element 0 first, without scale; iq_signs: bit j of entry i is set when value j is negative. */
+extern const uint8_t quant_iq2xxs_grid[256][8], quant_iq2xs_grid[512][8], quant_iq2s_grid[1024][8];
+extern const uint8_t quant_iq3xxs_grid[256][4], quant_iq3s_grid[512][4];
+extern const int8_t quant_iq1s_grid[2048][8];
+extern const uint8_t quant_iq_signs[128];
+extern const int8_t quant_iq4nl_values[16];
 
 /* The entries of quant_table, one pair per type; contracts as the two function types above. */
 quant_dequant_fn quant_f32_dequant, quant_f16_dequant, quant_bf16_dequant, quant_f64_dequant;

@@ -1,0 +1,42 @@
+#include "quant/quant.h"
+
+#define ROW(name, id, elems, bytes, act, dequant, quantise)                                       \
+    {name, id, elems, bytes, act, dequant, quantise}
+
+const struct quant_type quant_table[QTYPE_COUNT] = {
+    [QTYPE_F32] = ROW("F32", 0, 1, 4, 0, quant_f32_dequant, quant_f32_quantise),
+    [QTYPE_F16] = ROW("F16", 1, 1, 2, 0, quant_f16_dequant, quant_f16_quantise),
+    [QTYPE_BF16] = ROW("BF16", 30, 1, 2, 0, quant_bf16_dequant, quant_bf16_quantise),
+    [QTYPE_Q4_0] = ROW("Q4_0", 2, 32, 18, 32, quant_q4_0_dequant, quant_q4_0_quantise),
+    [QTYPE_Q4_1] = ROW("Q4_1", 3, 32, 20, 32, quant_q4_1_dequant, quant_q4_1_quantise),
+    [QTYPE_Q5_0] = ROW("Q5_0", 6, 32, 22, 32, quant_q5_0_dequant, quant_q5_0_quantise),
+    [QTYPE_Q5_1] = ROW("Q5_1", 7, 32, 24, 32, quant_q5_1_dequant, NULL),
+    [QTYPE_Q8_0] = ROW("Q8_0", 8, 32, 34, 32, quant_q8_0_dequant, quant_q8_0_quantise),
+    [QTYPE_Q2_K] = ROW("Q2_K", 10, 256, 84, 256, quant_q2_k_dequant, NULL),
+    [QTYPE_Q3_K] = ROW("Q3_K", 11, 256, 110, 256, quant_q3_k_dequant, NULL),
+    [QTYPE_Q4_K] = ROW("Q4_K", 12, 256, 144, 256, quant_q4_k_dequant, quant_q4_k_quantise),
+    [QTYPE_Q5_K] = ROW("Q5_K", 13, 256, 176, 256, quant_q5_k_dequant, NULL),
+    [QTYPE_Q6_K] = ROW("Q6_K", 14, 256, 210, 256, quant_q6_k_dequant, quant_q6_k_quantise),
+    [QTYPE_IQ1_S] = ROW("IQ1_S", 19, 256, 50, 256, quant_iq1_s_dequant, NULL),
+    [QTYPE_IQ1_M] = ROW("IQ1_M", 29, 256, 56, 256, quant_iq1_m_dequant, NULL),
+    [QTYPE_IQ2_XXS] = ROW("IQ2_XXS", 16, 256, 66, 256, quant_iq2_xxs_dequant, NULL),
+    [QTYPE_IQ2_XS] = ROW("IQ2_XS", 17, 256, 74, 256, quant_iq2_xs_dequant, NULL),
+    [QTYPE_IQ2_S] = ROW("IQ2_S", 22, 256, 82, 256, quant_iq2_s_dequant, NULL),
+    [QTYPE_IQ3_XXS] = ROW("IQ3_XXS", 18, 256, 98, 256, quant_iq3_xxs_dequant, NULL),
+    [QTYPE_IQ3_S] = ROW("IQ3_S", 21, 256, 110, 256, quant_iq3_s_dequant, NULL),
+    [QTYPE_IQ4_NL] = ROW("IQ4_NL", 20, 32, 18, 32, quant_iq4_nl_dequant, NULL),
+    [QTYPE_IQ4_XS] = ROW("IQ4_XS", 23, 256, 136, 256, quant_iq4_xs_dequant, NULL),
+    [QTYPE_TQ1_0] = ROW("TQ1_0", 34, 256, 54, 256, quant_tq1_0_dequant, NULL),
+    [QTYPE_TQ2_0] = ROW("TQ2_0", 35, 256, 66, 256, quant_tq2_0_dequant, NULL),
+    [QTYPE_Q1_0] = ROW("Q1_0", 41, 128, 18, 32, quant_q1_0_dequant, NULL),
+    [QTYPE_Q2_0] = ROW("Q2_0", 42, 64, 18, 32, quant_q2_0_dequant, NULL),
+    [QTYPE_MXFP4] = ROW("MXFP4", 39, 32, 17, 32, quant_mxfp4_dequant, NULL),
+    [QTYPE_NVFP4] = ROW("NVFP4", 40, 64, 36, 32, quant_nvfp4_dequant, NULL),
+    [QTYPE_Q8_1] = ROW("Q8_1", 9, 32, 36, 0, quant_q8_1_dequant, quant_q8_1_quantise),
+    [QTYPE_Q8_K] = ROW("Q8_K", 15, 256, 292, 0, quant_q8_k_dequant, quant_q8_k_quantise),
+    [QTYPE_I8] = ROW("I8", 24, 1, 1, 0, quant_i8_dequant, NULL),
+    [QTYPE_I16] = ROW("I16", 25, 1, 2, 0, quant_i16_dequant, NULL),
+    [QTYPE_I32] = ROW("I32", 26, 1, 4, 0, quant_i32_dequant, NULL),
+    [QTYPE_I64] = ROW("I64", 27, 1, 8, 0, quant_i64_dequant, NULL),
+    [QTYPE_F64] = ROW("F64", 28, 1, 8, 0, quant_f64_dequant, NULL),
+};

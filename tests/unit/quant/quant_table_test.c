@@ -1,0 +1,271 @@
+/* Every row of quant_table against sizes, ids and the golden blocks of tests/golden/quant. */
+#include "quant/quant.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_every_row_is_complete(void **state)
+{
+    (void)state;
+    for (unsigned t = 0; t < QTYPE_COUNT; t++) {
+        const struct quant_type *row = &quant_table[t];
+        assert_non_null(row->name);
+        assert_non_null(row->dequant);
+        assert_true(row->block_elems > 0 && row->block_bytes > 0);
+        assert_true(row->act_block == 0 || row->act_block == 32 || row->act_block == 256);
+        if (row->act_block > 0)
+            assert_int_equal(row->block_elems % 32, 0);
+        if (row->act_block == 256)
+            assert_int_equal(row->block_elems, 256);
+        bool is_quantised = quant_is_weight((enum qtype)t) && row->block_elems > 1;
+        assert_int_equal(row->act_block > 0, is_quantised);
+    }
+}
+
+static void test_ids_and_names_are_unique_and_found(void **state)
+{
+    (void)state;
+    for (unsigned t = 0; t < QTYPE_COUNT; t++) {
+        enum qtype found = QTYPE_F32;
+        assert_true(quant_by_gguf_id(quant_table[t].gguf_id, &found));
+        assert_int_equal(found, t);
+        assert_true(quant_by_name(str_of(quant_table[t].name), &found));
+        assert_int_equal(found, t);
+        assert_null(quant_foreign_name(quant_table[t].gguf_id));
+    }
+    enum qtype t = QTYPE_F16;
+    assert_true(quant_by_name(STR("q4_k"), &t) && t == QTYPE_Q4_K);
+    assert_false(quant_by_name(STR("Q4_"), &t) || quant_by_name(STR("Q4_K_M"), &t));
+    assert_false(quant_by_name(STR(""), &t));
+    assert_int_equal(t, QTYPE_Q4_K);
+}
+
+static void test_removed_and_foreign_ids_have_no_row_but_a_name(void **state)
+{
+    (void)state;
+    static const uint32_t ids[] = {4, 5, 31, 32, 33, 36, 37, 38, 97, 133, 139, 158, 202, 399};
+    for (size_t i = 0; i < countof(ids); i++) {
+        enum qtype t;
+        assert_false(quant_by_gguf_id(ids[i], &t));
+        assert_non_null(quant_foreign_name(ids[i]));
+    }
+    assert_string_equal(quant_foreign_name(139), "IQ4_K of ik_llama.cpp");
+    assert_null(quant_foreign_name(43));
+    assert_null(quant_foreign_name(400));
+    assert_null(quant_foreign_name(UINT32_MAX));
+}
+
+static void test_sizes_refuse_part_blocks_and_overflow(void **state)
+{
+    (void)state;
+    size_t bytes = 7;
+    assert_true(quant_row_size(QTYPE_Q4_K, 512, &bytes));
+    assert_int_equal(bytes, 288);
+    assert_false(quant_row_size(QTYPE_Q4_K, 384, &bytes));
+    assert_true(quant_row_size(QTYPE_F32, UINT64_MAX / 4, &bytes));
+    bytes = 7;
+    assert_false(quant_row_size(QTYPE_F32, UINT64_MAX / 4 + 1, &bytes));
+    assert_false(quant_tensor_size(QTYPE_F32, (uint64_t[]){1u << 31, 1u << 31, 4}, 3, &bytes));
+    assert_int_equal(bytes, 7);
+    assert_true(quant_tensor_size(QTYPE_Q5_0, (uint64_t[]){64, 3, 2}, 3, &bytes));
+    assert_int_equal(bytes, 2 * 22 * 6);
+    assert_true(quant_tensor_size(QTYPE_F16, NULL, 0, &bytes));
+    assert_int_equal(bytes, 2);
+    assert_true(quant_tensor_size(QTYPE_F16, (uint64_t[]){0}, 1, &bytes));
+    assert_int_equal(bytes, 0);
+}
+
+/* ---- golden vectors: a reader for exactly the shape of quant-vectors.json ---- */
+
+struct reader {
+    const char *p;
+};
+
+static void skip_blanks(struct reader *r)
+{
+    while (*r->p == ' ' || *r->p == '\n' || *r->p == '\r' || *r->p == '\t')
+        r->p++;
+}
+
+static bool take(struct reader *r, char c)
+{
+    skip_blanks(r);
+    if (*r->p != c)
+        return false;
+    r->p++;
+    return true;
+}
+
+static str take_string(struct reader *r)
+{
+    assert_true(take(r, '"'));
+    const char *end = strchr(r->p, '"');
+    assert_non_null(end);
+    str s = str_view(r->p, (size_t)(end - r->p));
+    r->p = end + 1;
+    return s;
+}
+
+static str take_key(struct reader *r)
+{
+    str key = take_string(r);
+    assert_true(take(r, ':'));
+    return key;
+}
+
+static unsigned long take_number(struct reader *r)
+{
+    char *end;
+    skip_blanks(r);
+    unsigned long v = strtoul(r->p, &end, 10);
+    assert_true(end > r->p);
+    r->p = end;
+    return v;
+}
+
+static void from_hex(uint8_t *out, size_t size, str hex)
+{
+    assert_int_equal(hex.len, 2 * size);
+    for (size_t i = 0; i < size; i++) {
+        const char *digits = "0123456789abcdef";
+        const char *high = strchr(digits, hex.p[2 * i]), *low = strchr(digits, hex.p[2 * i + 1]);
+        assert_true(high && low);
+        out[i] = (uint8_t)((high - digits) << 4 | (low - digits));
+    }
+}
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        fail_msg("cannot open %s: run from the top of the tree", path);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    long size = ftell(f);
+    rewind(f);
+    char *text = calloc(1, (size_t)size + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, (size_t)size, f), size);
+    fclose(f);
+    return text;
+}
+
+/* Equal bits; +0 and -0 are the one allowance. The block is also decoded as the second of three, at
+ * an odd address, between guards. */
+static void check_vector(enum qtype t, str block, str f32)
+{
+    const struct quant_type *row = &quant_table[t];
+    size_t elems = row->block_elems, bytes = row->block_bytes;
+    uint8_t packed[3 * 300 + 1], want_bytes[4 * 256];
+    float want[256], got[3 * 256 + 1];
+    from_hex(packed + 1 + bytes, bytes, block);
+    memcpy(packed + 1, packed + 1 + bytes, bytes);
+    memcpy(packed + 1 + 2 * bytes, packed + 1 + bytes, bytes);
+    from_hex(want_bytes, 4 * elems, f32);
+    memcpy(want, want_bytes, 4 * elems);
+    got[3 * elems] = 12345.0f;
+    row->dequant(got, packed + 1, 3 * elems);
+    for (size_t i = 0; i < 3 * elems; i++) {
+        float w = want[i % elems];
+        bool both_zero = w == 0.0f && got[i] == 0.0f;
+        if (!both_zero && memcmp(&w, &got[i], sizeof w) != 0)
+            fail_msg("%s value %zu: want %a, got %a", row->name, i, (double)w, (double)got[i]);
+    }
+    assert_true(got[3 * elems] == 12345.0f);
+}
+
+static void check_type(struct reader *r, enum qtype t)
+{
+    size_t vectors = 0;
+    assert_true(take(r, '{'));
+    do {
+        str key = take_key(r);
+        if (str_eq_z(key, "elements")) {
+            assert_int_equal(take_number(r), quant_table[t].block_elems);
+        } else if (str_eq_z(key, "bytes")) {
+            assert_int_equal(take_number(r), quant_table[t].block_bytes);
+        } else {
+            assert_true(str_eq_z(key, "vectors"));
+            assert_true(take(r, '['));
+            do {
+                str block = {0}, f32 = {0};
+                assert_true(take(r, '{'));
+                do {
+                    str part = take_key(r);
+                    assert_true(str_eq_z(part, "block") || str_eq_z(part, "f32"));
+                    *(str_eq_z(part, "block") ? &block : &f32) = take_string(r);
+                } while (take(r, ','));
+                assert_true(take(r, '}'));
+                check_vector(t, block, f32);
+                vectors++;
+            } while (take(r, ','));
+            assert_true(take(r, ']'));
+        }
+    } while (take(r, ','));
+    assert_true(take(r, '}'));
+    assert_true(vectors >= 2);
+}
+
+static void test_every_block_type_decodes_the_golden_blocks_bit_for_bit(void **state)
+{
+    (void)state;
+    char *text = read_file("tests/golden/quant/quant-vectors.json");
+    struct reader r = {text};
+    bool seen[QTYPE_COUNT] = {false};
+    assert_true(take(&r, '{'));
+    do {
+        str key = take_key(&r);
+        if (str_eq_z(key, "note")) {
+            take_string(&r);
+            continue;
+        }
+        enum qtype t;
+        if (!quant_by_name(key, &t))
+            fail_msg("quant-vectors.json: unknown type '%.*s'", STR_ARG(key));
+        assert_false(seen[t]);
+        seen[t] = true;
+        check_type(&r, t);
+    } while (take(&r, ','));
+    assert_true(take(&r, '}'));
+    for (unsigned t = 0; t < QTYPE_WEIGHT_COUNT; t++)
+        if (!seen[t] && quant_table[t].block_elems > 1)
+            fail_msg("quant-vectors.json has no vectors of %s", quant_table[t].name);
+    free(text);
+}
+
+static void test_plain_types_decode_their_special_values(void **state)
+{
+    (void)state;
+    float got[4];
+    quant_f16_dequant(got, (uint16_t[]){0x3c00, 0x8000, 0x0001, 0x7bff}, 4);
+    assert_true(got[0] == 1.0f && got[1] == 0.0f && got[2] == 0x1p-24f && got[3] == 65504.0f);
+    quant_bf16_dequant(got, (uint16_t[]){0x3f80, 0x0001, 0xff80, 0xc2f7}, 4);
+    assert_true(got[0] == 1.0f && got[1] == 0x1p-133f && got[2] < -3e38f && got[3] == -123.5f);
+    quant_i8_dequant(got, (int8_t[]){-128, 127}, 2);
+    assert_true(got[0] == -128.0f && got[1] == 127.0f);
+    quant_i16_dequant(got, (int16_t[]){-32768, 32767}, 2);
+    assert_true(got[0] == -32768.0f && got[1] == 32767.0f);
+    quant_i32_dequant(got, (int32_t[]){INT32_MIN, 16777216}, 2);
+    assert_true(got[0] == -2147483648.0f && got[1] == 16777216.0f);
+    quant_i64_dequant(got, (int64_t[]){INT64_MIN, 3}, 2);
+    assert_true(got[0] == -9223372036854775808.0f && got[1] == 3.0f);
+    quant_f64_dequant(got, (double[]){0.1, -2.5}, 2);
+    assert_true(got[0] == 0.1f && got[1] == -2.5f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_row_is_complete),
+        cmocka_unit_test(test_ids_and_names_are_unique_and_found),
+        cmocka_unit_test(test_removed_and_foreign_ids_have_no_row_but_a_name),
+        cmocka_unit_test(test_sizes_refuse_part_blocks_and_overflow),
+        cmocka_unit_test(test_every_block_type_decodes_the_golden_blocks_bit_for_bit),
+        cmocka_unit_test(test_plain_types_decode_their_special_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
