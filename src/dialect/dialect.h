@@ -1,0 +1,100 @@
+/* dialect - one client protocol: its bytes to an api_request, api_events back to its bytes.
+ *
+ * Owns:      the interface, the readers that all protocols share (checked fields, our extensions,
+ *            warnings), error statuses and codes, what a reply needs to remember.
+ * Not:       HTTP (wire/http_server), who answers (serve, route), the one request type (api).
+ * Invariant: a field is honoured, tolerated with a warning, or refused with its JSON path; none is
+ *            ignored silently. A numeric field is range-checked once, by api_request_set.
+ *            The accumulated stream equals the reply that is not streamed, field by field.
+ *
+ *     body --read_request--> api_request --> ... api_event --write_event--> body or stream
+ *                     dialect_state: what only the form of the reply needs
+ *
+ * Thread:    read_request: loop or a worker; the rest: loop.
+ * Limits:    struct dialect_limits, by configuration; JSON depth DIALECT_DEPTH_MAX.
+ */
+#ifndef SHOAL_DIALECT_DIALECT_H
+#define SHOAL_DIALECT_DIALECT_H
+
+#include "api/api_event.h"
+
+#define DIALECT_DEPTH_MAX 128
+
+struct dialect_path {
+    const char *method, *path; /* "POST", "/v1/chat/completions"; "{}" stands for one segment */
+    enum api_kind kind;
+    bool streams; /* when the body does not say */
+};
+
+struct dialect_limits {
+    uint32_t messages_max, tools_max, stop_max, stop_len_max, logit_bias_max, n_max;
+};
+extern const struct dialect_limits dialect_limits_default;
+
+struct dialect_in {
+    const struct dialect_path *path;
+    str segment; /* what "{}" matched */
+    str body;
+    const struct api_header *headers; /* names in lower case */
+    uint32_t headers_count;
+    str request_id;  /* "req_..." */
+    int64_t time_s;
+    const struct dialect_limits *limits;
+};
+
+/* What a reply's form needs, from read_request to the last event. The caller gives state_size
+ * zeroed bytes and calls dialect_state_deinit. Every dialect's own state begins with this. */
+struct dialect_choice;
+struct dialect_state {
+    const struct dialect *dialect;
+    str request_id, model;    /* model: the name asked for, or the one that answered instead */
+    int64_t time_s;
+    uint64_t seed;
+    bool stream, is_begun, is_over;
+    uint32_t choices_count, choices_done;
+    struct dialect_choice *choices;
+    str leg, leg_model;
+    uint64_t model_hash;
+    struct api_usage usage;
+    bool has_usage;
+    struct api_queued queued;
+    struct api_note notes[API_NOTES_MAX];
+    uint32_t notes_count;
+    size_t reply_max; /* bytes kept for a reply that is not streamed; set by the caller */
+    bool is_full;     /* reply_max was reached: the reply is an error */
+};
+void dialect_state_deinit(struct dialect_state *st);
+
+struct dialect {
+    const char *name; /* "openai_chat": docs/dialects/openai_chat.md */
+    const struct dialect_path *paths;
+    uint32_t paths_count;
+    size_t state_size;
+    /* out is api_request_init plus this dialect's defaults and what in says; views into a and in.
+     * False: ERR_REQUEST (path and expected type or range), ERR_UNSUPPORTED (a feature not built),
+     * ERR_LIMIT. */
+    bool (*read_request)(struct api_request *out, struct dialect_state *st,
+                         const struct dialect_in *in, struct arena *a, struct api_error *e);
+    /* Appends what the client shall get for this event; nothing for events it does not see. A reply
+     * that is not streamed is written as a whole at the last DONE. */
+    void (*write_event)(struct buf *out, struct dialect_state *st, uint32_t choice,
+                        const struct api_event *ev);
+    /* Before the first byte: the whole body; later: the in-band form, which ends the stream. */
+    void (*write_error)(struct buf *out, struct dialect_state *st, const struct api_error *e);
+};
+
+extern const struct dialect *const dialect_table[];
+extern const uint32_t dialect_table_count;
+/* NULL if no dialect has that name; the dialect and path that serve method and path, or false. */
+const struct dialect *dialect_of(str name);
+bool dialect_match(str method, str path, const struct dialect **d, const struct dialect_path **p,
+                   str *segment);
+
+/* BEHAVIOUR 5.5: status, code C and the two families' type of an error. */
+struct dialect_error_row {
+    uint16_t status, anthropic_status;
+    const char *code, *openai_type, *anthropic_type;
+};
+struct dialect_error_row dialect_error(const struct api_error *e);
+
+#endif
