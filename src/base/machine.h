@@ -49,6 +49,8 @@ struct machine {
 
 /* Never fails: unknown fields stay 0. For AMX it asks the kernel for tile permission. */
 void machine_read(struct machine *m);
+/* The same with another root for /proc and /sys (tests); affinity and cpuid stay the real ones. */
+void machine_read_from(struct machine *m, const char *root);
 /* Only level and has_bf16; cheap. */
 enum cpu_level machine_level(bool *has_bf16);
 /* Bytes this process may still take: the smaller of available RAM and what the limit leaves;

@@ -2,9 +2,9 @@
  *
  * Owns:      the blocks it hands out, their names, the running sum.
  * Not:       what the limit should be (engine/budget); memory of requests (arena) and texts (buf).
- * Invariant: bytes_used <= bytes_max. Blocks are zero and aligned to 64 bytes, from 1 MiB on to
- *            2 MiB. Pages become resident when they are first written, so a large block costs
- *            address space until it is used. A block never moves.
+ * Invariant: bytes_used <= bytes_max. Blocks are zero and aligned to 64 bytes, from 2 MiB on to
+ *            2 MiB with huge pages advised. Pages become resident when they are first written,
+ *            so a large block costs address space until it is used. A block never moves.
  * Thread:    one thread at a time (the one that loads or closes the model).
  * Limits:    bytes_max; sizes count as rounded (64 bytes, large blocks 4 KiB). Past the limit the
  *            answer is a sentence that holds the arithmetic.
