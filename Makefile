@@ -63,13 +63,16 @@ Q   = @
 endif
 
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
-        real test test-long asan tsan run install clean FORCE
+        real test test-long full full-programs models e2e asan tsan asan-programs tsan-programs \
+        quick-programs threaded-programs run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
 
 help: ## this list
-	@grep -hE '^[a-z%A-Z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@awk -F ':.*## ' '/^# -+ / {sub(/^# -+ /, ""); title = $$0} \
+	    /^[a-z0-9%-]+:.*## / {if (title) print "\n" title; title = ""; \
+	    sub(/%/, "NAME", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo 'V=1 shows the commands; BUILD=dir builds elsewhere; CC="ccache gcc" works.'
 
@@ -171,20 +174,72 @@ corpus: $(FUZZ) ## fuzz targets over their corpora
 check: $(BUILD)/shoal static $(QUICK) ## fast checks: no model, no network
 	@$(RUN_TESTS) $(QUICK)
 
+# ---------------------------------------------------------------- the two commands
+
+MODELS_HOME = $(HOME)/.shoal/models
+DEFAULT_MODEL = SmolLM2-135M-Instruct.Q4_1.gguf
+DEFAULT_PROMPT = What is the capital of France?
+
+run: ## answer with a real model: MODEL=path PROMPT="..."
+	@tools/setup build
+	@$(MAKE) --no-print-directory $(BUILD)/shoal
+	@[ -n "$$MODEL" ] || tools/get_model $(DEFAULT_MODEL)
+	@$(BUILD)/shoal run -local -timings "$${MODEL:-$(MODELS_HOME)/$(DEFAULT_MODEL)}" \
+	    "$${PROMPT:-$(DEFAULT_PROMPT)}"
+
+# Everything a full run needs is made first, as far as it can be; what is missing fails by name.
+VENV = $(BUILD)/venv
+$(VENV)/ok: tests/requirements.txt
+	@echo "  VENV   $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+models: ## the real models that tests use, into build/models
+	@tools/get_model -into $(BUILD)/models $$(sed -n 's/^\([^# ]*\) .*/\1/p' tools/models.txt)
+
+test: ## everything; ends with "N passed, N failed"
+	@tools/setup build test
+	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
+	@$(MAKE) --no-print-directory TIER=full full
+
+full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok models asan-programs \
+               tsan-programs
+full:
+	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" \
+	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
+E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
+e2e: $(BUILD)/shoal $(VENV)/ok ## the binary from outside
+	$(E2E)
+
+test-long: ## the full product of the numerics contract, many seeds: hours
+	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(MODEL) $(REAL) models
+	@$(RUN_TESTS) -tier long $(KERN) $(MODEL) $(REAL) $(SIM)
+
 # ---------------------------------------------------------------- sanitizers, fuzzing
 
-ASAN = BUILD=$(BUILD)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all \
-       -fno-omit-frame-pointer"
-TSAN = BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -fno-omit-frame-pointer"
+# Sanitizer builds lie in $(BUILD)/asan and $(BUILD)/tsan and run the quick tier. No warnings there:
+# instrumented code gives other ones, and the plain build has judged the source.
+ASAN_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
+TSAN_FLAGS = -fsanitize=thread -fno-omit-frame-pointer -O1
+# What has threads: TSan needs no more.
+THREADED   = $(filter $(BUILD)/tests/unit/base/thread% $(BUILD)/tests/unit/base/log% \
+             $(BUILD)/tests/unit/wire/% $(BUILD)/tests/unit/cpu/% $(BUILD)/tests/unit/engine/% \
+             $(BUILD)/tests/unit/serve/%,$(UNIT)) $(MODEL) $(SIM)
+ASAN_QUICK = $(foreach p,$(QUICK),"$(p:$(BUILD)/%=$(BUILD)/asan/%)")
+TSAN_QUICK = $(foreach p,$(THREADED),"$(p:$(BUILD)/%=$(BUILD)/tsan/%)")
+sanitized  = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) WARN=-w
 
-asan: ## unit, kern, golden and corpora under ASan and UBSan
-	@$(MAKE) --no-print-directory $(ASAN) quick
-tsan: ## threaded tests under TSan
-	@$(MAKE) --no-print-directory $(TSAN) quick-threads
-quick: $(QUICK)
-	@$(RUN_TESTS) $^
-quick-threads: $(UNIT)
-	@$(RUN_TESTS) $^
+asan-programs:
+	@$(call sanitized,asan) SAN="$(ASAN_FLAGS)" quick-programs
+tsan-programs:
+	@$(call sanitized,tsan) SAN="$(TSAN_FLAGS)" threaded-programs
+quick-programs: $(QUICK)
+threaded-programs: $(THREADED)
+asan: asan-programs ## quick tests under ASan and UBSan
+	@$(RUN_TESTS) $(ASAN_QUICK)
+tsan: tsan-programs ## threaded tests under TSan
+	@$(RUN_TESTS) $(TSAN_QUICK)
 
 FUZZ_SECONDS = 60
 fuzz-%: tests/fuzz/%_fuzz.c $(SRC) ## hunt with clang's engine for FUZZ_SECONDS
