@@ -54,7 +54,8 @@ struct backend {
 
     /* rows [row_first, row_first + rows) of w, counted through all its matrices; src in the file's
      * type, dense. A piece ends its matrix or is a multiple of TENSOR_PIECE_ROWS, and is at most
-     * TENSOR_PIECE_MAX bytes unless one row is larger. Pieces of a weight come once, in order. */
+     * TENSOR_PIECE_MAX bytes unless 16 rows are more. Pieces of a weight come once, in order; a
+     * vector comes in one. */
     bool (*weight_load)(struct device *d, struct weight *w, size_t row_first, size_t rows,
                         const void *src, struct err *e);
     void (*weight_free)(struct device *d, struct weight *w);
@@ -77,6 +78,6 @@ struct backend {
 
 /* In backend_table.c; best first. Ends with NULL. */
 extern const struct backend *const backend_table[];
-const struct backend *backend_find(str name); /* or NULL */
+const struct backend *backend_table_find(str name); /* or NULL */
 
 #endif

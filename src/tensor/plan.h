@@ -25,6 +25,8 @@
 
 enum plan_kind { PLAN_KIND_MAIN };
 
+#define PLAN_SLOT_ALIGN 64u /* bytes; where each slot of the scratch begins */
+
 struct plan_value {
     enum plan_rows rows;
     uint32_t width; /* columns; all values have 4 bytes per column */

@@ -9,7 +9,7 @@
  *     plan.weights[i] (name, want)  --bind-->  weight i (tensor)  --load: row pieces-->  device
  *
  * Thread:    one, at load. Progress is reported between pieces.
- * Limits:    a piece is at most TENSOR_PIECE_MAX bytes (one row if that is larger).
+ * Limits:    a piece is at most TENSOR_PIECE_MAX bytes (16 rows if they are more).
  */
 #ifndef SHOAL_TENSOR_WEIGHTS_H
 #define SHOAL_TENSOR_WEIGHTS_H

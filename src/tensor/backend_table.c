@@ -1,0 +1,15 @@
+#include "tensor/backend.h"
+
+#include <string.h>
+
+const struct backend *const backend_table[] = {
+    NULL,
+};
+
+const struct backend *backend_table_find(str name)
+{
+    for (size_t i = 0; backend_table[i]; i++)
+        if (str_eq_z(name, backend_table[i]->name))
+            return backend_table[i];
+    return NULL;
+}
