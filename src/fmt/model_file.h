@@ -137,10 +137,10 @@ BASE_USE_RESULT bool model_file_bool_layers(const struct model_file *f, const ch
                                             uint32_t n_layer, struct err *e);
 
 /* Element index < count of an array of the fitting kind; a u64 above INT64_MAX gives INT64_MAX. */
-str model_array_str(const struct model_array *a, uint64_t index);
-int64_t model_array_i64(const struct model_array *a, uint64_t index);
-float model_array_f32(const struct model_array *a, uint64_t index);
-bool model_array_bool(const struct model_array *a, uint64_t index);
+str model_file_str_at(const struct model_array *a, uint64_t index);
+int64_t model_file_i64_at(const struct model_array *a, uint64_t index);
+float model_file_f32_at(const struct model_array *a, uint64_t index);
+bool model_file_bool_at(const struct model_array *a, uint64_t index);
 
 /* ---- tensors ---- */
 size_t model_file_tensor_count(const struct model_file *f);
