@@ -156,7 +156,14 @@ tidy: $(OBJ) ## the rules of docs/STYLE.md section 8
 	$(call say,CHECK,tidy)
 	@$(PYTHON) tools/check_tidy.py $(BUILD)
 
-static: layers tidy headers clang-syntax
+# The checkers' own tests, when one of them changed.
+$(BUILD)/checkers.ok: tests/unit/tools/check_test.py $(wildcard tools/check_*)
+	@mkdir -p $(@D)
+	$(call say,CHECK,checkers)
+	@$(RUN_TESTS) "checkers=$(PYTHON) $<" >$@.log || { cat $@.log; exit 1; }
+	@touch $@
+
+static: layers tidy headers clang-syntax $(BUILD)/checkers.ok
 
 # ---------------------------------------------------------------- tests
 
@@ -206,7 +213,8 @@ test: ## everything; ends with "N passed, N failed"
 full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok models asan-programs \
                tsan-programs
 full:
-	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" \
+	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" \
+	    "checkers=$(PYTHON) tests/unit/tools/check_test.py" "e2e=$(E2E)" \
 	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
 e2e: $(BUILD)/shoal $(VENV)/ok ## the binary from outside

@@ -14,17 +14,21 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 C_SUFFIXES = (".c", ".h", ".cu", ".cuh")
 
 
+def path_of(name):
+    return os.path.join(ROOT, name)
+
+
 def tree_files():
     """Every file that is or would be committed, relative to the root, sorted."""
     out = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout.decode()
     names = sorted(set(name for name in out.split("\0") if name))
-    return [name for name in names if os.path.isfile(os.path.join(ROOT, name))]
+    return [name for name in names if os.path.isfile(path_of(name))]
 
 
 def read_bytes(name):
-    with open(os.path.join(ROOT, name), "rb") as f:
+    with open(path_of(name), "rb") as f:
         return f.read()
 
 

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 
-from check_common import (C_SUFFIXES, ROOT, Report, c_without_comments, c_without_preprocessor,
+from check_common import (C_SUFFIXES, Report, c_without_comments, c_without_preprocessor, path_of,
                           read_bytes, read_text, stem, tree_files)
 
 RULES = ("line", "function", "complexity", "params", "file", "banned", "place", "flags", "float16",
@@ -306,8 +306,7 @@ def is_sample(name):
 
 
 def check_file(report, name):
-    path = os.path.join(ROOT, name)
-    status = os.lstat(path)
+    status = os.lstat(path_of(name))
     if stat.S_ISLNK(status.st_mode):
         report.add("mode", name, "a symbolic link")
         return
