@@ -1,0 +1,179 @@
+#include "wire/pipe.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+
+#define PIPE_READ_SIZE 65536
+#define PIPE_READS_MAX 16 /* per wake-up: other descriptors get their turn */
+
+/* Frames as {u32 length, bytes}. */
+struct pipe_queue {
+    struct buf bytes;
+    size_t at; /* of the first byte that is not written yet */
+};
+
+struct pipe {
+    struct pipe_handlers h;
+    struct loop_watch watch;
+    int fd;
+    struct pipe_queue queues[2];
+    struct pipe_queue *begun; /* whose frame is being written, or NULL */
+    uint32_t begun_left;
+    unsigned depth; /* of callbacks: pipe_close inside one frees later */
+    bool is_closed, has_ended;
+};
+
+static void pipe_free(struct pipe *p)
+{
+    buf_deinit(&p->queues[PIPE_CONTROL].bytes);
+    buf_deinit(&p->queues[PIPE_DATA].bytes);
+    free(p);
+}
+
+static bool pipe_is_empty(const struct pipe_queue *q) { return q->at == q->bytes.len; }
+
+static void pipe_end(struct pipe *p, const struct err *why)
+{
+    if (p->has_ended)
+        return;
+    p->has_ended = true;
+    loop_watch_close(&p->watch);
+    p->h.on_end(p->h.ctx, why);
+}
+
+static void pipe_read(struct pipe *p)
+{
+    static _Thread_local char bytes[PIPE_READ_SIZE];
+    for (int i = 0; i < PIPE_READS_MAX && !p->is_closed && !p->has_ended; i++) {
+        ssize_t n = read(p->fd, bytes, sizeof bytes);
+        if (n > 0) {
+            p->h.on_bytes(p->h.ctx, str_view(bytes, (size_t)n));
+        } else if (n == 0) {
+            pipe_end(p, NULL);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != EINTR) {
+            struct err why;
+            err_set_errno(&why, errno, "pipe: reading");
+            pipe_end(p, &why);
+        }
+    }
+}
+
+/* Picks the next frame when none is begun: control first. */
+static bool pipe_begin(struct pipe *p)
+{
+    if (p->begun)
+        return true;
+    for (int i = 0; i < 2; i++) {
+        struct pipe_queue *q = &p->queues[i];
+        if (pipe_is_empty(q))
+            continue;
+        memcpy(&p->begun_left, q->bytes.p + q->at, sizeof p->begun_left);
+        q->at += sizeof p->begun_left;
+        p->begun = q;
+        return true;
+    }
+    return false;
+}
+
+static void pipe_write(struct pipe *p)
+{
+    bool was_waiting = pipe_waiting(p) > 0;
+    while (pipe_begin(p)) {
+        struct pipe_queue *q = p->begun;
+        /* MSG_NOSIGNAL: a dead child must not cost the endpoint a SIGPIPE. */
+        ssize_t n = send(p->fd, q->bytes.p + q->at, p->begun_left, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            if (errno != EAGAIN) /* the reader finds out why, after the last bytes */
+                loop_watch_set(&p->watch, LOOP_READY_WRITE, false);
+            return;
+        }
+        q->at += (size_t)n;
+        p->begun_left -= (uint32_t)n;
+        if (p->begun_left == 0)
+            p->begun = NULL;
+        if (pipe_is_empty(q)) {
+            buf_clear(&q->bytes);
+            q->at = 0;
+        }
+    }
+    loop_watch_set(&p->watch, LOOP_READY_WRITE, false);
+    if (was_waiting && p->h.on_drain)
+        p->h.on_drain(p->h.ctx);
+}
+
+static void pipe_on_ready(void *ctx, enum loop_ready ready)
+{
+    struct pipe *p = ctx;
+    p->depth++;
+    if (ready == LOOP_READY_READ)
+        pipe_read(p);
+    else
+        pipe_write(p);
+    p->depth--;
+    if (p->is_closed && p->depth == 0)
+        pipe_free(p);
+}
+
+bool pipe_open(struct pipe **out, struct loop *l, int fd, const struct pipe_handlers *h,
+               size_t queue_max, struct err *e)
+{
+    struct pipe *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, ERR_MEMORY, "pipe: no memory");
+    p->h = *h;
+    p->fd = fd;
+    buf_init(&p->queues[PIPE_CONTROL].bytes, queue_max);
+    buf_init(&p->queues[PIPE_DATA].bytes, queue_max);
+    if (!loop_watch_open(&p->watch, l, fd, pipe_on_ready, p, e)) {
+        pipe_free(p);
+        return false;
+    }
+    loop_watch_set(&p->watch, LOOP_READY_READ, true);
+    *out = p;
+    return true;
+}
+
+void pipe_close(struct pipe *p)
+{
+    if (!p || p->is_closed)
+        return;
+    loop_watch_close(&p->watch);
+    p->is_closed = true;
+    if (p->depth == 0)
+        pipe_free(p);
+}
+
+bool pipe_send(struct pipe *p, enum pipe_class class, str frame)
+{
+    struct pipe_queue *q = &p->queues[class];
+    uint32_t len = (uint32_t)frame.len;
+    must(frame.len > 0 && frame.len <= UINT32_MAX);
+    if (p->has_ended || p->is_closed)
+        return false;
+    if (q->at > q->bytes.len / 2) { /* what is written makes room before the buffer grows */
+        buf_drop(&q->bytes, q->at);
+        q->at = 0;
+    }
+    if (!buf_reserve(&q->bytes, sizeof len + frame.len)) {
+        q->bytes.full = false;
+        return false;
+    }
+    buf_add_bytes(&q->bytes, &len, sizeof len);
+    buf_add(&q->bytes, frame);
+    loop_watch_set(&p->watch, LOOP_READY_WRITE, true);
+    return true;
+}
+
+size_t pipe_waiting(const struct pipe *p)
+{
+    return p->queues[0].bytes.len - p->queues[0].at + p->queues[1].bytes.len - p->queues[1].at;
+}

@@ -1,0 +1,41 @@
+/* pipe - our end of a socketpair to a child: whole frames out, bytes in.
+ *
+ * Owns:      the two queues of outgoing frames. The descriptor stays the caller's (base/proc).
+ * Not:       what a frame holds (api_frame), starting and judging the child (serve/engine_leg).
+ * Invariant: a frame is written whole before the next one begins, and control frames go before data
+ *            frames. Reading never stops, whatever waits to be written: a child's BEAT always
+ *            arrives. on_end comes once, from the loop, after the last bytes.
+ *
+ *     control: [CANCEL][CREDIT]            --first-->   | begun frame | CANCEL | CREDIT | MORE | ..
+ *     data:    [SUBMIT][MORE][MORE]        --then--->
+ *
+ * Thread:    the loop's. Callbacks may call pipe_send and pipe_close.
+ * Limits:    queue_max bytes per queue; pipe_send refuses past it.
+ */
+#ifndef SHOAL_WIRE_PIPE_H
+#define SHOAL_WIRE_PIPE_H
+
+#include "base/str.h"
+#include "wire/loop.h"
+
+struct pipe;
+enum pipe_class { PIPE_CONTROL, PIPE_DATA };
+
+struct pipe_handlers {
+    void *ctx;
+    void (*on_bytes)(void *ctx, str bytes);
+    /* The other side is gone: end of file (why NULL) or an error. */
+    void (*on_end)(void *ctx, const struct err *why);
+    void (*on_drain)(void *ctx); /* a queue that was not empty became empty; may be NULL */
+};
+
+/* fd: non-blocking, open until pipe_close. */
+BASE_USE_RESULT bool pipe_open(struct pipe **out, struct loop *l, int fd,
+                               const struct pipe_handlers *h, size_t queue_max, struct err *e);
+void pipe_close(struct pipe *p); /* NULL is allowed; what waits is dropped */
+
+/* Queues one whole frame (copied). False: no room, or the other side is gone. */
+bool pipe_send(struct pipe *p, enum pipe_class class, str frame);
+size_t pipe_waiting(const struct pipe *p); /* bytes in both queues */
+
+#endif

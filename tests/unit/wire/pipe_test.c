@@ -1,0 +1,181 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "wire/pipe.h"
+
+static struct world {
+    struct loop *loop;
+    struct pipe *pipe;
+    int fds[2]; /* ours, the child's */
+    struct buf got;
+    int ends, drains;
+    bool close_on_bytes, had_error;
+} w;
+
+static void on_bytes(void *ctx, str bytes)
+{
+    (void)ctx;
+    buf_add(&w.got, bytes);
+    if (w.close_on_bytes) {
+        pipe_close(w.pipe);
+        w.pipe = NULL;
+    }
+}
+static void on_end(void *ctx, const struct err *why)
+{
+    (void)ctx;
+    w.ends++;
+    w.had_error = why != NULL;
+}
+static void on_drain(void *ctx)
+{
+    (void)ctx;
+    w.drains++;
+}
+
+static int setup(void **state)
+{
+    struct err e;
+    const struct pipe_handlers h = {NULL, on_bytes, on_end, on_drain};
+    (void)state;
+    memset(&w, 0, sizeof w);
+    buf_init(&w.got, 8u << 20);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, w.fds) ||
+        !loop_open(&w.loop, &e) || !pipe_open(&w.pipe, w.loop, w.fds[0], &h, 4u << 20, &e))
+        return -1;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    pipe_close(w.pipe);
+    loop_close(w.loop);
+    buf_deinit(&w.got);
+    close(w.fds[0]);
+    if (w.fds[1] >= 0)
+        close(w.fds[1]);
+    return 0;
+}
+
+/* Everything the child can read now, while the loop turns. */
+static void child_reads(struct buf *out)
+{
+    char bytes[50000];
+    for (int idle = 0; idle < 3;) {
+        loop_step(w.loop, 1);
+        ssize_t n = read(w.fds[1], bytes, sizeof bytes);
+        if (n > 0)
+            buf_add_bytes(out, bytes, (size_t)n);
+        idle = n > 0 ? 0 : idle + 1;
+    }
+}
+
+static void test_control_goes_before_data_but_never_into_a_frame(void **state)
+{
+    (void)state;
+    static char a[300000], b[1000];
+    struct buf out;
+    memset(a, 'a', sizeof a);
+    memset(b, 'b', sizeof b);
+    buf_init(&out, 8u << 20);
+    assert_true(pipe_send(w.pipe, PIPE_DATA, str_view(a, sizeof a)));
+    loop_step(w.loop, 1); /* the first frame is begun: the socket takes only a part of it */
+    assert_true(pipe_send(w.pipe, PIPE_DATA, str_view(b, sizeof b)));
+    assert_true(pipe_send(w.pipe, PIPE_CONTROL, STR("CANCEL")));
+    assert_true(pipe_waiting(w.pipe) > sizeof b);
+    child_reads(&out);
+    assert_int_equal(out.len, sizeof a + sizeof b + 6);
+    assert_memory_equal(out.p, a, sizeof a);
+    assert_memory_equal(out.p + sizeof a, "CANCEL", 6);
+    assert_memory_equal(out.p + sizeof a + 6, b, sizeof b);
+    assert_int_equal(pipe_waiting(w.pipe), 0);
+    assert_true(w.drains >= 1);
+    buf_deinit(&out);
+}
+
+static void test_reading_goes_on_while_writing_is_stuck(void **state)
+{
+    (void)state;
+    static char a[1000000];
+    assert_true(pipe_send(w.pipe, PIPE_DATA, str_view(a, sizeof a)));
+    assert_int_equal(write(w.fds[1], "BEAT", 4), 4);
+    loop_step(w.loop, 5);
+    loop_step(w.loop, 5);
+    assert_string_equal(w.got.p, "BEAT");
+    assert_true(pipe_waiting(w.pipe) > 0);
+}
+
+static void test_a_full_queue_refuses(void **state)
+{
+    (void)state;
+    static char a[1u << 20];
+    int taken = 0;
+    while (taken < 10 && pipe_send(w.pipe, PIPE_DATA, str_view(a, sizeof a)))
+        taken++;
+    assert_int_equal(taken, 3); /* 4 MiB less the lengths */
+    assert_true(pipe_send(w.pipe, PIPE_CONTROL, STR("x")));
+}
+
+static void test_the_end_comes_once_and_after_the_last_bytes(void **state)
+{
+    (void)state;
+    assert_int_equal(write(w.fds[1], "last", 4), 4);
+    close(w.fds[1]);
+    w.fds[1] = -1;
+    for (int i = 0; i < 5; i++)
+        loop_step(w.loop, 1);
+    assert_string_equal(w.got.p, "last");
+    assert_int_equal(w.ends, 1);
+    assert_false(w.had_error);
+    assert_false(pipe_send(w.pipe, PIPE_DATA, STR("x")));
+}
+
+static void test_writing_to_a_dead_child_ends_without_a_signal(void **state)
+{
+    (void)state;
+    close(w.fds[1]);
+    w.fds[1] = -1;
+    assert_true(pipe_send(w.pipe, PIPE_DATA, STR("x")));
+    for (int i = 0; i < 5; i++)
+        loop_step(w.loop, 1);
+    assert_int_equal(w.ends, 1);
+}
+
+static void test_a_pipe_may_be_closed_by_its_own_callback(void **state)
+{
+    (void)state;
+    w.close_on_bytes = true;
+    assert_int_equal(write(w.fds[1], "x", 1), 1);
+    loop_step(w.loop, 5);
+    assert_null(w.pipe);
+    assert_int_equal(w.ends, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_control_goes_before_data_but_never_into_a_frame, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_reading_goes_on_while_writing_is_stuck, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_full_queue_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_end_comes_once_and_after_the_last_bytes, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_writing_to_a_dead_child_ends_without_a_signal, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_pipe_may_be_closed_by_its_own_callback, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
