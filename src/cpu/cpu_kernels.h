@@ -198,8 +198,8 @@ static inline size_t cpu_kernels_state_width(uint32_t dv) { return 2 + (size_t)d
  * mod 16) and the fixed tree; o one fma per token, ascending. A token that a row may not see
  * (op->window, op->mask) counts as exp = 0. */
 struct attn_args {
-    const float *q;        /* row r, head h, column i: q[r * q_row + h * dk + i] */
-    size_t q_row;
+    const float *q;        /* row r, head h, column i: q[r * q_row + h * q_head + i] */
+    size_t q_row, q_head;
     uint32_t rows, heads;
     const int32_t *pos;    /* [rows] */
     const void *k[CPU_ATTN_PAGES], *v[CPU_ATTN_PAGES]; /* of this K/V head; NULL: not there */
