@@ -189,7 +189,7 @@ DEFAULT_PROMPT = What is the capital of France?
 
 run: ## answer with a real model: MODEL=path PROMPT="..."
 	@tools/setup build
-	@$(MAKE) --no-print-directory $(BUILD)/shoal
+	@$(MAKE) --no-print-directory -j$$(nproc) $(BUILD)/shoal
 	@[ -n "$$MODEL" ] || tools/get_model $(DEFAULT_MODEL)
 	@$(BUILD)/shoal run -local -timings "$${MODEL:-$(MODELS_HOME)/$(DEFAULT_MODEL)}" \
 	    "$${PROMPT:-$(DEFAULT_PROMPT)}"
