@@ -182,6 +182,8 @@ golden: $(GOLDEN) ## truth from outside
 	@$(RUN_TESTS) $^
 model: $(MODEL) $(BUILD)/shoal ## tiny models: the numerics contract
 	@$(RUN_TESTS) $(MODEL)
+sim: $(SIM) ## real sched, kv, route in simulated time; SEED=n replays one
+	@$(if $(SEED),for t in $^; do TEST_SEED=$(SEED) $$t || exit 1; done,$(RUN_TESTS) $^)
 corpus: $(FUZZ) ## fuzz targets over their corpora
 	@$(RUN_TESTS) $^
 
