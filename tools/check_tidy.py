@@ -352,6 +352,8 @@ def check_mirror(report, files):
         if not name.startswith("tests/unit/") or not name.endswith(".c"):
             continue
         parts = name.split("/")
+        if name[:-1] + "h" in files and len(parts) == 4:
+            continue  # what several tests of a folder share
         if len(parts) != 4 or not name.endswith("_test.c"):
             report.add("mirror", name, "unit tests are tests/unit/FOLDER/NAME_test.c")
         elif (parts[2], stem(name)[:-len("_test")]) not in modules:
