@@ -25,7 +25,7 @@
 #include "text/vocab.h"
 
 #define TOK_TEXT_MAX ((size_t)256 << 20)
-#define TOK_WORD_MAX ((size_t)16 << 20)
+#define TOK_WORD_MAX ((size_t)8 << 20)
 
 struct tok;
 
@@ -113,8 +113,11 @@ struct tok_fragment {
 
 struct tok_kind {
     const char *model; /* tokenizer.ggml.model */
-    enum vocab_form form;
-    bool add_bos, add_eos, add_space_prefix; /* where the file says nothing */
+    const char *pre;   /* not NULL: stands in for tokenizer.ggml.pre */
+    enum vocab_form form; /* without uses_pre; else the split row's */
+    bool uses_pre;     /* words are cut by a row of split_table.c */
+    bool add_bos, add_eos, add_sep, add_space_prefix; /* where the file says nothing */
+    bool needs_bos;    /* known to be wrong in files that say no */
     /* *self is the kind's own data; s lives only during the call, v until close. */
     bool (*open)(void **self, const struct vocab *v, const struct vocab_source *s, struct err *e);
     void (*close)(void *self);
@@ -122,7 +125,5 @@ struct tok_kind {
 };
 /* NULL if no kind has that name. */
 const struct tok_kind *tok_kind_find(str model);
-/* "gpt2, llama, ...", for sentences. */
-const char *tok_kind_names(void);
 
 #endif

@@ -62,6 +62,7 @@ enum { VOCAB_ROLE_COUNT = VOCAB_ROLE_FIM_FILE + 1 };
 enum vocab_form {
     VOCAB_FORM_BYTES, /* each byte as one character of GPT-2's table: "Ġ" is a space */
     VOCAB_FORM_SPACE, /* plain UTF-8, "▁" is a space */
+    VOCAB_FORM_PLAIN, /* plain UTF-8 */
     VOCAB_FORM_WORD,  /* "▁" marks the start of a word (WordPiece as GGUF writes it) */
 };
 
@@ -69,7 +70,7 @@ enum vocab_form {
 enum vocab_flag { VOCAB_FLAG_ABSENT, VOCAB_FLAG_FALSE, VOCAB_FLAG_TRUE };
 
 /* Everything a format says about its tokenizer. Plain data with borrowed views: the reader of
- * another format, or a test, fills it by hand (start from VOCAB_SOURCE_EMPTY). */
+ * another format, or a test, fills it by hand (start from vocab_source_empty). */
 struct vocab_source {
     str model, pre;           /* "gpt2", "qwen2" */
     const str *tokens;        /* tokens[count] */
@@ -86,7 +87,7 @@ struct vocab_source {
     const int32_t *suppress;  /* ids never to be sampled */
     uint32_t suppress_count;
 };
-extern const struct vocab_source VOCAB_SOURCE_EMPTY;
+extern const struct vocab_source vocab_source_empty;
 
 /* Fills *s from tokenizer.ggml.* keys; arrays lie in a, texts are views into f. ERR_FORMAT names
  * the key and the element; ERR_NOT_FOUND: the file has no vocabulary; ERR_LIMIT: a is full. */
@@ -124,8 +125,10 @@ bool vocab_is_eog(const struct vocab *v, int32_t id);
 /* ---- looking up ---- */
 /* The token with exactly this text in the file ("<|im_end|>", "ĠHello"), or VOCAB_NONE. */
 int32_t vocab_find(const struct vocab *v, str text);
-/* The ordinary token (normal, user-defined or unused) that stands for exactly these bytes. */
+/* The ordinary token (normal or unused) that stands for exactly these bytes. */
 int32_t vocab_find_bytes(const struct vocab *v, str bytes);
+/* The bytes of an ordinary token with this text, into out[text.len]; returns their count. */
+size_t vocab_to_bytes(const struct vocab *v, str text, char *out);
 /* The token of one byte: "<0x0A>" or the byte-level character; VOCAB_NONE if there is none. */
 int32_t vocab_byte(const struct vocab *v, uint8_t byte);
 int32_t vocab_role(const struct vocab *v, enum vocab_role role); /* VOCAB_NONE: no such */
