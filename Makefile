@@ -156,14 +156,15 @@ tidy: $(OBJ) ## the rules of docs/STYLE.md section 8
 	$(call say,CHECK,tidy)
 	@$(PYTHON) tools/check_tidy.py $(BUILD)
 
-# The checkers' own tests, when one of them changed.
-$(BUILD)/checkers.ok: tests/unit/tools/check_test.py $(wildcard tools/check_*)
+# The checkers' and the runner's own tests, when one of them changed.
+TOOL_TESTS = $(wildcard tests/unit/tools/*_test.py)
+$(BUILD)/tools.ok: $(TOOL_TESTS) $(wildcard tools/check_*) tests/run.py
 	@mkdir -p $(@D)
-	$(call say,CHECK,checkers)
-	@$(RUN_TESTS) "checkers=$(PYTHON) $<" >$@.log || { cat $@.log; exit 1; }
+	$(call say,CHECK,tools)
+	@$(RUN_TESTS) $(TOOL_TESTS) >$@.log || { cat $@.log; exit 1; }
 	@touch $@
 
-static: layers tidy headers clang-syntax $(BUILD)/checkers.ok
+static: layers tidy headers clang-syntax $(BUILD)/tools.ok
 
 # ---------------------------------------------------------------- tests
 
@@ -213,8 +214,7 @@ test: ## everything; ends with "N passed, N failed"
 full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok models asan-programs \
                tsan-programs
 full:
-	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" \
-	    "checkers=$(PYTHON) tests/unit/tools/check_test.py" "e2e=$(E2E)" \
+	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" $(TOOL_TESTS) \
 	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
 e2e: $(BUILD)/shoal $(VENV)/ok ## the binary from outside
