@@ -82,7 +82,14 @@ $(VERSION_H): FORCE
 	@mkdir -p $(@D)
 	@tools/make_version $(VERSION) >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-$(BUILD)/src/%.o: src/%.c | $(VERSION_H)
+# Other flags make other objects.
+FLAGS = $(BUILD)/gen/flags
+$(FLAGS): FORCE
+	@mkdir -p $(@D)
+	@echo '$(ALL) $(foreach i,avx2 avx512 vnni bf16 amx,$(ISA_$i)) $(LIBS)' >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(BUILD)/src/%.o: src/%.c $(FLAGS) | $(VERSION_H)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL) $(DEPS) $(call isa,$<) -c $< -o $@
@@ -96,7 +103,7 @@ $(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 
-$(BUILD)/tests/%.o: tests/%.c | $(VERSION_H)
+$(BUILD)/tests/%.o: tests/%.c $(FLAGS) | $(VERSION_H)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL) $(DEPS) -Itests -Wno-missing-prototypes -c $< -o $@
@@ -176,6 +183,8 @@ golden: $(GOLDEN) ## truth from outside
 	@$(RUN_TESTS) $^
 model: $(MODEL) $(BUILD)/shoal ## tiny models: the numerics contract
 	@$(RUN_TESTS) $(MODEL)
+sim: $(SIM) ## real sched, kv, route in simulated time; SEED=n replays one
+	@$(if $(SEED),for t in $^; do TEST_SEED=$(SEED) $$t || exit 1; done,$(RUN_TESTS) $^)
 corpus: $(FUZZ) ## fuzz targets over their corpora
 	@$(RUN_TESTS) $^
 
@@ -190,7 +199,7 @@ DEFAULT_PROMPT = What is the capital of France?
 
 run: ## answer with a real model: MODEL=path PROMPT="..."
 	@tools/setup build
-	@$(MAKE) --no-print-directory $(BUILD)/shoal
+	@$(MAKE) --no-print-directory -j$$(nproc) $(BUILD)/shoal
 	@[ -n "$$MODEL" ] || tools/get_model $(DEFAULT_MODEL)
 	@$(BUILD)/shoal run -local -timings "$${MODEL:-$(MODELS_HOME)/$(DEFAULT_MODEL)}" \
 	    "$${PROMPT:-$(DEFAULT_PROMPT)}"
@@ -262,4 +271,4 @@ $(BUILD)/tests/fuzz/%_hunt: $(BUILD)/tests/fuzz/%_fuzz.o $(LIB)
 	$(Q)$(CC) $(ALL) -fsanitize=fuzzer $^ $(LIBS) -o $@
 
 -include $(OBJ:.o=.d) $(CLANG_OK:.ok=.d) $(GCC_ALONE:.ok=.d) $(CLANG_ALONE:.ok=.d)
--include $(addsuffix .d,$(QUICK) $(MODEL) $(REAL)) $(BUILD)/tests/fuzz/replay.d
+-include $(shell find $(BUILD)/tests -name '*.d' 2>/dev/null)

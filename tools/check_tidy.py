@@ -16,8 +16,8 @@ from check_common import (C_SUFFIXES, Report, c_without_comments, c_without_prep
                           read_bytes, read_text, stem, tree_files)
 
 RULES = ("line", "function", "complexity", "params", "file", "banned", "place", "flags", "float16",
-         "typedef", "comment", "marker", "text", "mode", "blob", "basename", "test-name", "mirror",
-         "symbol", "vector", "table", "host")
+         "typedef", "switch", "comment", "marker", "text", "mode", "blob", "basename", "test-name",
+         "mirror", "symbol", "vector", "table", "host")
 
 LINE_MAX, FUNCTION_MAX, COMPLEXITY_MAX, PARAMS_MAX = 100, 70, 25, 6
 FUNCTION_LISTED_MAX = 120  # for functions with a `function` exception that says why
@@ -235,6 +235,18 @@ def check_language(report, name, code, with_directives):
                    with_directives.count("\n", 0, m.start()) + 1)
 
 
+def check_switches(report, name, code):
+    """No default beside enum values: the compiler then finds the missing one (-Wswitch)."""
+    for m in re.finditer(r"\bswitch\s*\(", code):
+        start = code.find("{", matching(code, m.end() - 1, "(", ")"))
+        body = code[start:matching(code, start, "{", "}")]
+        cases = re.findall(r"\bcase\s+([^:]+?)\s*:", body)
+        if re.search(r"\bdefault\s*:", body) and cases \
+                and all(re.fullmatch(r"[A-Z][A-Z0-9]*_\w+", c) for c in cases):
+            report.add("switch", name, "default in a switch over an enum: name all values",
+                       code.count("\n", 0, m.start()) + 1)
+
+
 def check_c(report, name):
     text = read_text(name)
     stripped = c_without_comments(text)
@@ -250,6 +262,7 @@ def check_c(report, name):
             report.add("comment", name, "// only at the end of a line of code", number)
     check_functions(report, name, code)
     check_language(report, name, code, stripped)
+    check_switches(report, name, code)
     if name.startswith("src/"):
         check_calls(report, name, code, stripped)
 
@@ -339,6 +352,8 @@ def check_mirror(report, files):
         if not name.startswith("tests/unit/") or not name.endswith(".c"):
             continue
         parts = name.split("/")
+        if name[:-1] + "h" in files and len(parts) == 4:
+            continue  # what several tests of a folder share
         if len(parts) != 4 or not name.endswith("_test.c"):
             report.add("mirror", name, "unit tests are tests/unit/FOLDER/NAME_test.c")
         elif (parts[2], stem(name)[:-len("_test")]) not in modules:

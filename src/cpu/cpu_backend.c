@@ -112,7 +112,7 @@ static bool matrix_new(struct device *d, const struct weight *w, struct cpu_weig
     size_t size;
     must(quant_is_weight(w->type));
     cw->mm = &d->k.mm[act][w->type];
-    cw->mat_size = base_align(cw->mm->packed_size(w->rows, w->cols), 64);
+    cw->mat_size = base_align(cw->mm->packed_size(w->type, w->rows, w->cols), 64);
     if (!base_mul(&size, cw->mat_size, w->mats))
         return err_set(e, ERR_MEMORY, "cpu: weight %.*s is too large", STR_ARG(w->name));
     cw->data = mem_new(&d->mem, "weights", size, e);
@@ -176,7 +176,11 @@ static bool weight_load(struct device *d, struct weight *w, size_t row_first, si
         .dst = cw->data + mat * cw->mat_size,
         .src = src,
         .row_size = row_size,
-        .args = {.rows = w->rows, .in = w->cols, .first = row_first % w->rows, .count = rows}};
+        .args = {.type = w->type,
+                 .rows = w->rows,
+                 .in = w->cols,
+                 .first = row_first % w->rows,
+                 .count = rows}};
     must(j.args.first + rows <= w->rows);
     struct thread_job job = {pack_rows_chunk, &j, (uint32_t)((rows + PACK_ROWS - 1) / PACK_ROWS)};
     thread_parallel_for(d->pool, &job);

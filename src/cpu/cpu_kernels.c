@@ -36,6 +36,7 @@ void cpu_kernels_init(struct cpu_kernels *k, enum cpu_level max, bool has_bf16)
     ref_ops_add(k);
     ref_matmul_add(k);
     ref_attn_add(k);
+    ref_sample_add(k);
 }
 
 enum act cpu_kernels_act(enum cpu_level level, enum qtype t)

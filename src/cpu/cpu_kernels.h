@@ -73,6 +73,7 @@ static inline size_t cpu_kernels_panel(const struct cpu_form_ops *f, size_t colu
  * [row_first, row_last); row_first is a multiple of CPU_ROWS, row_last too or is rows. The scale
  * multiplies, then the bias is added: two roundings. scale 1 and bias NULL do nothing. */
 struct matmul_args {
+    enum qtype type;    /* of the weight: one function may serve several rows of the table */
     const void *weight; /* of the whole matrix, packed by pack_weight or in file layout */
     const void *act;    /* panels in the row's form */
     float *const *out;  /* [columns]: where row 0 of that column goes */
@@ -83,6 +84,7 @@ struct matmul_args {
 };
 
 struct pack_args {
+    enum qtype type;
     size_t rows, in;     /* of the matrix */
     size_t first, count; /* rows that src brings */
 };
@@ -91,12 +93,13 @@ struct pack_args {
  * (F32, F16, BF16) keep form F32 in every mode. */
 struct cpu_matmul {
     enum cpu_form form;
-    size_t (*packed_size)(size_t rows, size_t in);
+    size_t (*packed_size)(enum qtype t, size_t rows, size_t in);
     /* Rows [first, first + count) of a matrix of `rows` from the file's dense layout; first is a
      * multiple of CPU_ROWS. src is the first of them. Missing rows of a last group are zeroed. */
     void (*pack_weight)(void *dst, const void *src, const struct pack_args *a);
     /* One row as floats, exactly as quant's dequant gives them. */
-    void (*unpack_row)(float *dst, const void *packed, size_t row, size_t rows, size_t in);
+    void (*unpack_row)(enum qtype t, float *dst, const void *packed, size_t row, size_t rows,
+                       size_t in);
     void (*gemv)(const struct matmul_args *a); /* one column */
     void (*gemm)(const struct matmul_args *a); /* any number; same bits as gemv, column by column */
 };
@@ -186,7 +189,7 @@ struct kv_write_args {
 
 /* Reduction over blocks of 256 absolute positions, each from zero, merged in order of position.
  * A state is {m, l, o[dv]}: the largest score, the sum of exp(score - m), the sum of
- * exp(score - m) * V; m = -INFINITY: nothing seen. */
+ * exp(score - m) * V; l = 0: nothing seen, m is -INFINITY then. */
 #define CPU_ATTN_BLOCK 256u
 #define CPU_ATTN_PAGES (CPU_ATTN_BLOCK / KV_PAGE_TOKENS)
 #define CPU_ATTN_ROWS 16u /* query rows of a call at most */
@@ -320,5 +323,6 @@ enum act cpu_kernels_act(enum cpu_level level, enum qtype t);
 void ref_ops_add(struct cpu_kernels *k);
 void ref_matmul_add(struct cpu_kernels *k);
 void ref_attn_add(struct cpu_kernels *k);
+void ref_sample_add(struct cpu_kernels *k);
 
 #endif

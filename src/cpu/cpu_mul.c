@@ -177,7 +177,8 @@ static void run_items(struct prepared *p, struct mul_item *items, uint32_t count
     size_t rows = 0, bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         rows += items[i].args.rows;
-        bytes += items[i].mm->packed_size(items[i].args.rows, items[i].args.in);
+        bytes += items[i].mm->packed_size(items[i].args.type, items[i].args.rows,
+                                          items[i].args.in);
     }
     struct mul_job j = {.p = p, .items = items, .count = count};
     j.chunk_rows = chunk_rows(p, rows, bytes / rows);
@@ -216,7 +217,8 @@ static void fill_item(struct prepared *p, const struct op *o, const uint8_t *act
     for (size_t c = 0; c < count; c++)
         columns[c] = out + c * w->rows;
     item->mm = cpu_run_weight(p, o->weight[0])->mm;
-    item->args = (struct matmul_args){.weight = cpu_run_weight(p, o->weight[0])->data,
+    item->args = (struct matmul_args){.type = w->type,
+                                      .weight = cpu_run_weight(p, o->weight[0])->data,
                                       .act = act,
                                       .out = columns,
                                       .bias = cpu_run_vector(p, o->weight[1]),
@@ -311,7 +313,8 @@ static uint32_t expert_items(struct prepared *p, const struct op *o, const struc
         const uint8_t *act = columns == 1 ? j->rows + g->pair[first] / j->ranks * j->row_size
                                           : p->expert_panels + first * j->row_size;
         items[count].mm = cw->mm;
-        items[count++].args = (struct matmul_args){.weight = cw->data + x * cw->mat_size,
+        items[count++].args = (struct matmul_args){.type = w->type,
+                                                   .weight = cw->data + x * cw->mat_size,
                                                    .act = act,
                                                    .out = p->columns + first,
                                                    .bias = bias ? bias + (size_t)x * w->rows : NULL,

@@ -99,8 +99,8 @@ static void row_embed(struct prepared *p, const struct op *o, uint32_t first, ui
     float *out = cpu_run_out(p, o->out[0]) + (size_t)first * w->cols;
     for (uint32_t r = 0; r < rows; r++) {
         must(ids[first + r] >= 0 && (uint32_t)ids[first + r] < w->rows);
-        cw->mm->unpack_row(out + (size_t)r * w->cols, cw->data, (uint32_t)ids[first + r], w->rows,
-                           w->cols);
+        cw->mm->unpack_row(w->type, out + (size_t)r * w->cols, cw->data,
+                           (uint32_t)ids[first + r], w->rows, w->cols);
     }
     if (o->a.embed.scale != 1.0f) {
         struct act_args a = {.x = {out, w->cols, w->cols, w->cols, 1},

@@ -92,7 +92,7 @@ static void model_file_close_shard(struct model_file_shard *s)
     s->is_open = false;
 }
 
-/* The sibling must say that it is that piece, and be a file of its own. */
+/* The sibling must say that it is that piece; so a link to another piece is refused too. */
 static bool model_file_check_piece(const struct model_file *f, uint32_t number, const char *name,
                                    struct err *e)
 {
@@ -106,10 +106,6 @@ static bool model_file_check_piece(const struct model_file *f, uint32_t number, 
                        "%s: should be piece %" PRIu32 " of %" PRIu32
                        ", but split.no is %" PRId64 " and split.count %" PRId64 " (-1: absent)",
                        name, number + 1, f->shard_count, (int64_t)no, (int64_t)count);
-    for (uint32_t i = 0; i < f->shard_count; i++)
-        if (i != number && f->shards[i].is_open &&
-            f->shards[i].file.inode == s->file.inode && f->shards[i].file.device == s->file.device)
-            return err_set(e, ERR_FORMAT, "%s: is the same file as piece %" PRIu32, name, i + 1);
     return true;
 }
 

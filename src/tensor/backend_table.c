@@ -2,7 +2,10 @@
 
 #include <string.h>
 
+extern const struct backend cpu_backend;
+
 const struct backend *const backend_table[] = {
+    &cpu_backend,
     NULL,
 };
 

@@ -26,6 +26,7 @@ struct plan;
 #define OP_IN_MAX 5u
 #define OP_OUT_MAX 5u
 #define OP_WEIGHT_MAX 6u
+#define OP_EXPERTS_MAX 1024u /* logits of one moe_route */
 
 /* Operands in order, `?` = may be absent. Parameters: union op_args. */
 enum op_kind {

@@ -143,6 +143,8 @@ static bool check_moe_route(const struct plan *p, const struct op *o, struct err
 {
     const struct op_route *a = &o->a.route;
     uint32_t experts = in_width(o, 0);
+    if (experts > OP_EXPERTS_MAX)
+        return fail(o, "more experts than 1024:", experts, e);
     if (a->k == 0 || a->k > experts)
         return fail(o, "experts per token", a->k, e);
     if (a->groups == 0 || experts % a->groups)

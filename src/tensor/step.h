@@ -62,13 +62,13 @@ struct step_limits {
 /* Views into the backend's memory, valid until the next submit; NULL where the plan has no such
  * op. */
 struct step_out {
-    const int32_t *ids;     /* [outs] sampled */
+    const int32_t *ids;     /* [outs] sampled; -1: no logit of the row is a number above -inf */
     const float *logprob;   /* [outs] of ids, raw distribution */
     const int32_t *top_ids; /* [outs][top_max] after adjust and mask: value falls, then id rises */
     const float *top_val;   /*   their logits; behind the row's k: id -1 */
     const int32_t *raw_ids; /* [outs][top_max] before adjust and mask */
     const float *raw_val;
-    const float *lse;       /* [outs][2] log of the sum of exp: raw, adjusted */
+    const float *lse;       /* [outs][2] log of the sum of exp: raw, adjusted; where a list is */
     const float *pooled;    /* [seqs][pooled_width] */
 };
 

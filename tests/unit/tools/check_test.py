@@ -101,6 +101,10 @@ TIDY = [
     ("typedef", {"src/base/err.c": "typedef int err_x;\n"}, True),
     ("typedef", {"src/base/str.h": header("str", "typedef struct str str;")}, False),
     ("typedef", {"src/base/err.c": "struct err_t { int x; };\n"}, True),
+    ("switch", {"src/base/err.c": "int err_f(int a)\n{\n    switch (a) {\n    case ERR_NONE: "
+                "return 1;\n    default: return 2;\n    }\n}\n"}, True),
+    ("switch", {"src/base/err.c": "int err_f(int a)\n{\n    switch (a) {\n    case 'a': "
+                "return 1;\n    default: return 2;\n    }\n}\n"}, False),
     ("comment", {"src/base/err.c": "// alone\nint err_x;\n"}, True),
     ("comment", {"src/base/err.c": "int err_x; // beside\n"}, False),
     ("marker", {"src/base/err.c": "/* FIX" "ME later */\n"}, True),
@@ -183,7 +187,7 @@ OBJECTS = [
 @contextlib.contextmanager
 def tree(files):
     """A tree of these files; the checkers look at it instead of the real one."""
-    real = check_common.ROOT
+    real, listed = check_common.ROOT, check_common.tree_files
     with tempfile.TemporaryDirectory() as folder:
         given = {"docs/ARCHITECTURE.md": ARCHITECTURE, "tools/check_exceptions.txt": "",
                  "Makefile": ""}
@@ -195,12 +199,13 @@ def tree(files):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)
             os.chmod(path, 0o755 if name == executable else 0o644)
-        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
         check_common.ROOT = folder
+        check_tidy.tree_files = check_layers.tree_files = lambda: sorted(given)
         try:
             yield folder
         finally:
             check_common.ROOT = real
+            check_tidy.tree_files = check_layers.tree_files = listed
 
 
 def findings(check, argv):

@@ -1,5 +1,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,7 @@ struct fixture {
     pthread_t thread;
     int wake[2];
     uint16_t port;
-    int gone, drained, slow;
+    atomic_int gone, drained, slow; /* counted by the loop, read by the test */
 };
 
 static uint64_t fixture_header(void *ctx, struct http_conn *c)
@@ -173,11 +174,11 @@ static char *hear(int fd, const char *until)
     return text;
 }
 
-static void wait_for(const int *value, int wanted)
+static void wait_for(const atomic_int *value, int wanted)
 {
-    for (int i = 0; i < 300 && __atomic_load_n(value, __ATOMIC_SEQ_CST) < wanted; i++)
+    for (int i = 0; i < 300 && atomic_load(value) < wanted; i++)
         usleep(10000);
-    assert_int_equal(*value, wanted);
+    assert_int_equal(atomic_load(value), wanted);
 }
 
 static void test_a_request_split_at_every_byte_reads_the_same(void **state)
