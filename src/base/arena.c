@@ -43,25 +43,34 @@ static struct arena_block *arena_grow(struct arena *a, size_t size)
     return b;
 }
 
+/* What alignment skips counts as used; what is left of a block that a new one replaces does not:
+ * blocks stay small against the limits that matter. */
+static char *arena_take(struct arena *a, size_t size, size_t align)
+{
+    struct arena_block *b = a->blocks;
+    size_t skip = b ? base_align(b->used, align) - b->used : 0;
+    if (!b || b->size - b->used < skip || size > b->size - b->used - skip) {
+        b = NULL;
+        skip = 0;
+    }
+    if (a->is_full || size > a->bytes_max || skip + size > a->bytes_max - a->bytes_used ||
+        (!b && !(b = arena_grow(a, size)))) {
+        a->is_full = true;
+        return NULL;
+    }
+    char *p = (char *)b + ARENA_HEADER + b->used + skip;
+    b->used += skip + size;
+    a->bytes_used += skip + size;
+    return p;
+}
+
 void *arena_alloc(struct arena *a, size_t size)
 {
-    if (a->is_full || size > a->bytes_max || base_align(size, 16) > a->bytes_max - a->bytes_used) {
-        a->is_full = true;
-        return NULL;
-    }
-    size = base_align(size, 16);
-    struct arena_block *b = a->blocks;
-    if (!b || size > b->size - b->used)
-        b = arena_grow(a, size);
-    if (!b) {
-        a->is_full = true;
-        return NULL;
-    }
-    char *p = (char *)b + ARENA_HEADER + b->used;
-    b->used += size;
-    a->bytes_used += size;
-    return memset(p, 0, size);
+    char *p = arena_take(a, size, 16);
+    return p ? memset(p, 0, size) : NULL;
 }
+
+char *arena_alloc_text(struct arena *a, size_t size) { return arena_take(a, size, 1); }
 
 void *arena_alloc_array(struct arena *a, size_t count, size_t size)
 {
@@ -75,11 +84,12 @@ void *arena_alloc_array(struct arena *a, size_t count, size_t size)
 
 str arena_copy(struct arena *a, str s)
 {
-    char *p = s.len < (size_t)-1 ? arena_alloc(a, s.len + 1) : NULL;
+    char *p = arena_alloc_text(a, s.len + 1);
     if (!p)
         return (str){NULL, 0};
     if (s.len)
         memcpy(p, s.p, s.len);
+    p[s.len] = 0;
     return (str){p, s.len};
 }
 
@@ -90,7 +100,7 @@ str arena_printf(struct arena *a, const char *format, ...)
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    char *p = n < 0 ? NULL : arena_alloc(a, (size_t)n + 1);
+    char *p = n < 0 ? NULL : arena_alloc_text(a, (size_t)n + 1);
     if (p)
         vsnprintf(p, (size_t)n + 1, format, again);
     va_end(again);

@@ -31,6 +31,8 @@ void arena_reset(struct arena *a); /* frees all but keeps the limit */
 void *arena_alloc(struct arena *a, size_t size);
 /* count * size with overflow check, zeroed. */
 void *arena_alloc_array(struct arena *a, size_t count, size_t size);
+/* Bytes for text: neither zeroed nor aligned, so that short strings do not waste 16. */
+char *arena_alloc_text(struct arena *a, size_t size);
 /* Copies with a NUL after it; p == NULL only past the limit. */
 str arena_copy(struct arena *a, str s);
 str arena_printf(struct arena *a, const char *format, ...) BASE_PRINTF(2, 3);

@@ -122,7 +122,7 @@ bool str_to_i64(str s, int64_t *out)
 
 bool str_to_double(str s, double *out)
 {
-    char text[64];
+    char text[1024]; /* the longest decimal that matters to a double has 767 digits */
     if (s.len == 0 || s.len >= sizeof text)
         return false;
     for (size_t i = 0; i < s.len; i++)
