@@ -94,10 +94,15 @@ $(BUILD)/src/%.o: src/%.c $(FLAGS) | $(VERSION_H)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL) $(DEPS) $(call isa,$<) -c $< -o $@
 
-$(LIB): $(filter-out $(BUILD)/src/cli/main.o,$(OBJ))
+# A source that is gone leaves the archive.
+$(BUILD)/gen/sources: FORCE
+	@mkdir -p $(@D)
+	@echo '$(SRC)' >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(LIB): $(filter-out $(BUILD)/src/cli/main.o,$(OBJ)) $(BUILD)/gen/sources
 	@rm -f $@
 	$(call say,AR,$@)
-	$(Q)ar rcs $@ $^
+	$(Q)ar rcs $@ $(filter %.o,$^)
 
 $(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB)
 	$(call say,LD,$@)
@@ -165,7 +170,8 @@ tidy: $(OBJ) ## the rules of docs/STYLE.md section 8
 
 # The checkers' and the runner's own tests, when one of them changed.
 TOOL_TESTS = $(wildcard tests/unit/tools/*_test.py)
-$(BUILD)/tools.ok: $(TOOL_TESTS) $(wildcard tools/check_*) tests/run.py
+$(BUILD)/tools.ok: $(TOOL_TESTS) $(wildcard tools/check_*) tools/get_model tools/models.txt \
+                   tests/run.py
 	@mkdir -p $(@D)
 	$(call say,CHECK,tools)
 	@$(RUN_TESTS) $(TOOL_TESTS) >$@.log || { cat $@.log; exit 1; }
