@@ -1,0 +1,95 @@
+/* cmd - the command line: one row per command, flags by table, help made from it.
+ *
+ * Owns:      struct cmd and its flags, finding, parsing, help; exit codes.
+ * Not:       settings and their values (config), what a command does (cmd_NAME.c).
+ * Invariant: -x v, -x=v, one or two dashes; booleans -b, -b=false. Flags end at the first word or
+ *            at --. The last wins, except repeatable ones. Anything else is ERR_USAGE.
+ * Thread:    main.
+ * Limits:    CMD_FLAGS_MAX flags of a command, its settings included.
+ */
+#ifndef SHOAL_CLI_CMD_H
+#define SHOAL_CLI_CMD_H
+
+#include "cli/config.h"
+
+#define CMD_FLAGS_MAX 64
+
+enum cmd_exit {
+    CMD_EXIT_DONE = 0,
+    CMD_EXIT_ERROR = 1,
+    CMD_EXIT_USAGE = 2,
+    CMD_EXIT_SIGINT = 130,
+    CMD_EXIT_SIGTERM = 143,
+};
+
+struct cmd_flag {
+    const char *name;
+    const char *value;    /* "N", "PATH": for the help; NULL for a boolean */
+    struct config_spec spec;
+    const char *standard; /* default as text, NULL: none */
+    bool is_repeatable;   /* the spec's type holds for each */
+    bool is_later;        /* known, but not built: refused by name */
+    const char *help;
+};
+
+struct cmd_context;
+struct cmd {
+    const char *name, *alias; /* alias NULL: none */
+    const char *words;        /* "MODEL [PROMPT...]", NULL: none */
+    uint16_t words_min, words_max;
+    const char *summary; /* one line of the command list */
+    const char *text;    /* paragraphs of the help, or NULL */
+    const struct cmd_flag *flags;
+    uint16_t flags_count;
+    bool has_json, takes_server; /* -json; -addr and -key-file */
+    bool is_hidden, is_later;
+    bool refuses_late_flags; /* a word behind the first one that looks like one of its flags */
+    /* False: main prints "shoal: ..." and exits 1, ERR_USAGE 2, ERR_CANCELLED 130. True: exits
+     * with c->exit_code. */
+    bool (*run)(struct cmd_context *c, struct err *e);
+};
+
+/* Entries of cmd_table.c; ends with NULL. */
+extern const struct cmd *const cmd_table[];
+const struct cmd *cmd_find(str name);
+
+struct cmd_value {
+    const struct cmd_flag *flag;
+    struct config_value value;
+    bool is_given;
+};
+struct cmd_context {
+    const struct cmd *cmd;
+    struct arena *arena; /* process lifetime */
+    const struct config *config;
+    const str *words;
+    uint32_t words_count;
+    bool wants_help;
+    int exit_code;
+
+    struct cmd_value values[CMD_FLAGS_MAX];
+    uint32_t values_count;
+    struct config_flag settings[CMD_FLAGS_MAX];
+    uint32_t settings_count;
+    const char *config_path;
+};
+
+/* argv: what follows the command's name. ERR_USAGE with a sentence. Settings among the flags are
+ * collected, not yet loaded. */
+bool cmd_parse(struct cmd_context *c, int argc, char **argv, struct err *e) BASE_USE_RESULT;
+
+/* Values of the command's own flags; a name that is not in its table is our mistake. */
+bool cmd_bool(const struct cmd_context *c, const char *flag);
+int64_t cmd_number(const struct cmd_context *c, const char *flag);
+double cmd_real(const struct cmd_context *c, const char *flag);
+str cmd_text(const struct cmd_context *c, const char *flag); /* empty when not given */
+const struct config_value *cmd_value(const struct cmd_context *c, const char *flag);
+bool cmd_is_given(const struct cmd_context *c, const char *flag);
+
+/* Usage of one command, or of the program for NULL. */
+void cmd_add_help(struct buf *out, const struct cmd *cmd);
+
+/* Is the stream a terminal on which colour and in-place progress make sense? */
+bool cmd_is_terminal(int fd);
+
+#endif
