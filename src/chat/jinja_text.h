@@ -98,15 +98,12 @@ enum jinja_side { JINJA_SIDE_LEFT = 1, JINJA_SIDE_RIGHT = 2, JINJA_SIDE_BOTH = 3
 /* Without the code points of chars at the sides; chars.p == NULL: without blanks. */
 struct jinja_str jinja_text_strip(struct jinja_heap *h, struct jinja_str s, str chars,
                                   enum jinja_side side);
-enum jinja_case { JINJA_CASE_LOWER, JINJA_CASE_UPPER, JINJA_CASE_TITLE, JINJA_CASE_CAPITAL };
-struct jinja_str jinja_text_case(struct jinja_heap *h, struct jinja_str s, enum jinja_case to);
+enum jinja_change { JINJA_CHANGE_LOWER, JINJA_CHANGE_UPPER, JINJA_CHANGE_TITLE,
+                    JINJA_CHANGE_CAPITALIZE };
+struct jinja_str jinja_text_change(struct jinja_heap *h, struct jinja_str s, enum jinja_change to);
 /* The next line of str.splitlines: false at the end. *at starts at 0; with_end keeps its "\n". */
 bool jinja_text_line(struct jinja_str s, uint32_t *at, bool with_end, struct jinja_str *line);
 /* As repr(): quoted and escaped. */
 void jinja_text_add_repr(struct jinja_build *b, struct jinja_str s);
-
-/* Facts about code points (Unicode version of the tables: jinja_case_data.c). */
-bool jinja_text_is_blank(uint32_t c);
-bool jinja_text_is_printable(uint32_t c);
 
 #endif

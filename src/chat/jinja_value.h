@@ -1,7 +1,8 @@
 /* jinja_value - the values of a template run, with Python's meaning.
  *
- * Owns:      kinds, lists and dicts, equality, order, truth, str() and repr() of them.
- * Not:       strings (jinja_text), JSON (jinja_json), operators and calls (jinja_eval).
+ * Owns:      kinds, lists and dicts; equality, order and truth of them.
+ * Not:       strings (jinja_text), printing (jinja_print), JSON (jinja_json), operators and calls
+ *            (jinja_eval).
  * Invariant: plain data in the run's heap. Lists, dicts and namespaces are shared by reference and
  *            may be changed by a template (append, pop, namespace); all other values never change.
  *            A container made from the request has its origin, which the punctuation of its printed
@@ -16,7 +17,7 @@
 #include "base/err.h"
 #include "chat/jinja_text.h"
 
-#define JINJA_VALUE_DEPTH_MAX 64
+#define JINJA_VALUE_DEPTH_MAX 128
 
 enum jinja_kind {
     JINJA_UNDEFINED, JINJA_NONE, JINJA_BOOL, JINJA_INT,
@@ -60,7 +61,8 @@ struct jinja_value {
         const struct jinja_macro *macro;
         struct jinja_loop *loop;
         const struct jinja_method *method;
-        const str *missing; /* UNDEFINED: the name or the hint */
+        const str *missing; /* UNDEFINED: the name; NULL: of no name */
+        const char *hint;   /* UNDEFINED, HINT: the sentence */
     } u;
 };
 
@@ -69,7 +71,7 @@ struct jinja_list {
     uint32_t count, cap;
     uint32_t next;   /* ITERATOR: first item not read yet */
     uint32_t origin;
-    int64_t start, step; /* RANGE, for printing */
+    int64_t start, stop, step; /* RANGE, for printing */
 };
 struct jinja_entry {
     struct jinja_value key, value;
@@ -105,18 +107,16 @@ bool jinja_value_is_hashable(struct jinja_value key);
 struct jinja_value *jinja_value_find(struct jinja_dict *d, struct jinja_value key);
 struct jinja_value *jinja_value_find_name(struct jinja_dict *d, str name);
 bool jinja_value_remove(struct jinja_dict *d, struct jinja_value key, struct jinja_value *out);
+/* Shallow copy of the items of a LIST (an ITERATOR: of what is left, which is used up then). */
+struct jinja_value jinja_value_copy(struct jinja_heap *h, struct jinja_value list,
+                                    enum jinja_list_type type);
 
-/* bool(v), v == w, hash-free. eq is false where a walk goes too deep (h->stop is set). */
+/* bool(v); v == w, false where the walk goes too deep. */
 bool jinja_value_truth(struct jinja_value v);
-bool jinja_value_eq(struct jinja_heap *h, struct jinja_value a, struct jinja_value b);
-/* -1, 0, 1 of two values that Python can order; false if it cannot (then: their type names). */
-bool jinja_value_order(struct jinja_heap *h, struct jinja_value a, struct jinja_value b, int *out);
+bool jinja_value_eq(struct jinja_value a, struct jinja_value b);
+/* -1, 0, 1 of two values that Python can order; false if it cannot. */
+bool jinja_value_order(struct jinja_value a, struct jinja_value b, int *out);
 
-/* str(v) and repr(v) into b. False when it nests deeper than JINJA_VALUE_DEPTH_MAX. */
-BASE_USE_RESULT bool jinja_value_print(struct jinja_build *b, struct jinja_value v);
-BASE_USE_RESULT bool jinja_value_repr(struct jinja_build *b, struct jinja_value v);
-/* repr(float): the shortest digits that read back the same, in Python's layout. */
-size_t jinja_value_float_text(char out[32], double f);
 /* "str", "NoneType", "dict", ...: the name of v's Python type. */
 const char *jinja_value_type(struct jinja_value v);
 
