@@ -63,8 +63,8 @@ Q   = @
 endif
 
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
-        real test test-long full full-programs models e2e asan tsan asan-programs tsan-programs \
-        quick-programs threaded-programs run install clean FORCE
+        real test test-long full full-programs models tiny e2e asan tsan asan-programs \
+        tsan-programs quick-programs threaded-programs run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -187,7 +187,7 @@ kern: $(KERN) ## kernels against ref
 	@$(RUN_TESTS) $^
 golden: $(GOLDEN) ## truth from outside
 	@$(RUN_TESTS) $^
-model: $(MODEL) $(BUILD)/shoal ## tiny models: the numerics contract
+model: $(MODEL) $(BUILD)/shoal tiny ## tiny models: the numerics contract
 	@$(RUN_TESTS) $(MODEL)
 sim: $(SIM) ## real sched, kv, route in simulated time; SEED=n replays one
 	@$(if $(SEED),for t in $^; do TEST_SEED=$(SEED) $$t || exit 1; done,$(RUN_TESTS) $^)
@@ -218,6 +218,17 @@ $(VENV)/ok: tests/requirements.txt
 	@$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+# Tiny models: random weights, quantised by our own encoders (tests/model/make_tiny.py).
+$(BUILD)/libquant.so: $(filter src/quant/%,$(SRC)) src/base/base.c $(HEADERS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(BASE) $(OPT) -fPIC -shared $(filter %.c,$^) -lm -o $@
+$(BUILD)/tiny/ok: tests/model/make_tiny.py $(BUILD)/libquant.so $(VENV)/ok
+	$(call say,TINY,$(@D))
+	$(Q)$(VENV)/bin/python $< $(@D) $(BUILD)/libquant.so
+	@touch $@
+tiny: $(BUILD)/tiny/ok ## tiny models of every family, into build/tiny
+
 models: ## the real models that tests use, into build/models
 	@tools/get_model -into $(BUILD)/models $$(sed -n 's/^\([^# ]*\) .*/\1/p' tools/models.txt)
 
@@ -226,8 +237,8 @@ test: ## everything; ends with "N passed, N failed"
 	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
 	@$(MAKE) --no-print-directory TIER=full full
 
-full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok models asan-programs \
-               tsan-programs
+full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok tiny models \
+               asan-programs tsan-programs
 full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" $(TOOL_TESTS) \
 	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
@@ -236,7 +247,7 @@ e2e: $(BUILD)/shoal $(VENV)/ok ## the binary from outside
 	$(E2E)
 
 test-long: ## the full product of the numerics contract, many seeds: hours
-	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(MODEL) $(REAL) models
+	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(MODEL) $(REAL) tiny models
 	@$(RUN_TESTS) -tier long $(KERN) $(MODEL) $(REAL) $(SIM)
 
 # ---------------------------------------------------------------- sanitizers, fuzzing
