@@ -292,6 +292,11 @@ static bool logits_row(struct device *d, struct prepared *p, uint32_t out_row, f
 static const struct op_set ops = {
     OP_SET_ALL & ~(OP_BIT(OP_ROPE_QK) | OP_BIT(OP_MATMUL_GLU) | OP_BIT(OP_MOE_GLU))};
 
+static uint64_t progress(const struct device *d)
+{
+    return atomic_load_explicit(&d->ops_done, memory_order_relaxed);
+}
+
 const struct backend cpu_backend = {
     .name = "cpu",
     .ops = &ops,
@@ -306,5 +311,6 @@ const struct backend cpu_backend = {
     .prepare = backend_prepare,
     .submit = backend_submit,
     .wait = backend_wait,
+    .progress = progress,
     .logits_row = logits_row,
 };

@@ -17,6 +17,8 @@
 #ifndef SHOAL_CPU_CPU_DEVICE_H
 #define SHOAL_CPU_CPU_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "base/mem.h"
 #include "base/thread.h"
 #include "cpu/cpu_kernels.h"
@@ -43,6 +45,7 @@ struct device {
     struct kv_layout layout;
     uint8_t *pages[KV_GROUPS_MAX];
     uint32_t pages_count[KV_GROUPS_MAX];
+    _Atomic uint64_t ops_done; /* the heartbeat reads it from another thread */
 };
 
 /* The packed input that was made last: later matmuls of the same view and form read it too. */

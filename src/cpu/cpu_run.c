@@ -371,8 +371,10 @@ void cpu_run_plan(struct prepared *p, const struct step *s)
         struct thread_job job = {rope_chunk, p, p->ropes_count * rope_parts(p)};
         cpu_run_region(p, &job);
     }
-    for (uint32_t i = 0; i < p->plan->ops_count;)
+    for (uint32_t i = 0; i < p->plan->ops_count;) {
         i += run_op(p, i);
+        atomic_fetch_add_explicit(&p->d->ops_done, 1, memory_order_relaxed);
+    }
     p->step = NULL;
 }
 

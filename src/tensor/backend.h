@@ -71,6 +71,8 @@ struct backend {
                     const struct step_limits *m, struct prepared **out, struct err *e);
     bool (*submit)(struct device *d, struct prepared *p, const struct step *s, struct err *e);
     bool (*wait)(struct device *d, struct prepared *p, struct step_out *out, struct err *e);
+    /* Counts while anything is computed; any thread may ask while d is open. For the heartbeat. */
+    uint64_t (*progress)(const struct device *d);
     /* Raw logits of an output row, until the next submit: dst[vocab]. */
     bool (*logits_row)(struct device *d, struct prepared *p, uint32_t out_row, float *dst,
                        struct err *e);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/digest.h"
+
 /* ---- bind ---- */
 
 /* "576 x 1536": dims as in the file, contiguous first, without the ones behind. */
@@ -130,6 +132,7 @@ struct load {
 
 static bool load_progress(struct load *l, uint64_t bytes, struct err *e)
 {
+    l->w->hash = digest_xxh3(str_view(l->piece, bytes), l->w->hash);
     l->done += bytes;
     if (!l->progress || l->progress->on_bytes(l->progress->ctx, l->done, l->w->bytes))
         return true;

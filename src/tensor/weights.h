@@ -32,6 +32,7 @@ struct weights {
     struct weight *items; /* [count], item i is plan weight i */
     uint32_t count;
     uint64_t bytes; /* of all items as weight_load gets them */
+    uint64_t hash;  /* xxh3 over all pieces in the order of the load; part of model_hash */
 };
 
 /* Fills w from the arena. ignored: globs of tensors that may lie unused in the file, ended by
