@@ -1,0 +1,65 @@
+/* engine - one model, from its file to something that steps can run on.
+ *
+ * Owns:      everything that a load makes: file, vocabulary, template, plan, weights, device, pool.
+ * Not:       frames and threads (engine_host), requests (sched), what the machine may spend beyond
+ *            this process (the endpoint's ledger).
+ * Invariant: a load either succeeds whole or leaves nothing. Nothing grows after it. The file's
+ *            bytes are read once, with pread; what was read is in model_hash.
+ *
+ *     file -> arch -> plan -> bind -> weights by pieces -> budget -> pages -> prepare -> try
+ *
+ * Thread:    engine thread; e->prompt is handed to the prep thread after the load.
+ * Limits:    struct budget; ENGINE_ARENA_MAX for plan and tables.
+ */
+#ifndef SHOAL_ENGINE_ENGINE_H
+#define SHOAL_ENGINE_ENGINE_H
+
+#include "api/api_frame.h"
+#include "arch/arch.h"
+#include "engine/budget.h"
+#include "engine/prompt.h"
+#include "kv/kv_pool.h"
+#include "tensor/weights.h"
+
+#define ENGINE_ARENA_MAX ((size_t)256 << 20)
+
+struct engine {
+    struct arena arena; /* plan, bindings, template, texts of model */
+    struct mem mem;     /* pages' counts, the scheduler's arrays */
+    struct model_file *file;
+    struct hparams hparams;
+    struct tok *tok;
+    struct render *render;
+    struct plan plan;
+    struct weights weights;
+    const struct backend *backend;
+    struct device *device;
+    struct device_info info;
+    struct prepared *prepared;
+    struct kv_layout layout;
+    struct budget budget;
+    struct step_limits limits;
+    struct kv_pool pool;
+    struct prompt_model prompt;
+    struct api_model model; /* what LOADED says */
+    int64_t load_ns;
+};
+
+/* Called between pieces of weights; false ends the load with ERR_CANCELLED. */
+struct engine_progress {
+    bool (*on_bytes)(void *ctx, uint64_t done, uint64_t total);
+    void *ctx;
+};
+
+/* Header, vocabulary and template only: what the model is, without its weights. Texts lie in a.
+ * model_hash stays 0. */
+BASE_USE_RESULT bool engine_describe(str path, struct arena *a, struct api_model *out,
+                                     struct err *e);
+
+/* ERR_NOT_FOUND, ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED: the file; ERR_MEMORY: the arithmetic;
+ * ERR_CONFIG: an option; ERR_INTERNAL: the first step gave numbers that cannot be. */
+BASE_USE_RESULT bool engine_open(struct engine **out, const struct api_load *l,
+                                 const struct engine_progress *progress, struct err *e);
+void engine_close(struct engine *e); /* NULL is allowed */
+
+#endif

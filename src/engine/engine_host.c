@@ -1,0 +1,659 @@
+#include "engine/engine_host.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/api_frame.h"
+#include "base/chrono.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "engine/engine.h"
+#include "engine/sched.h"
+
+#define HOST_READ_SIZE 65536
+#define HOST_OUT_BUFS 64u       /* buffers under way; past it a step appends to the last one */
+#define HOST_SPARE_SIZE ((size_t)1 << 20) /* larger ones are given back after use */
+#define HOST_BEAT_NS (ENGINE_HOST_BEAT_MS * INT64_C(1000000))
+#define HOST_LOADING_MS 100
+#define HOST_DRAIN_MS 20        /* how often a draining child looks whether prep is done */
+#define HOST_BATCH_MAX ((size_t)64 << 20)
+
+enum host_what {
+    HOST_MESSAGE, /* from the frame thread, not decoded */
+    HOST_JOB,     /* prep to engine */
+    HOST_READY,   /* engine to prep: the model is there */
+    HOST_END,     /* to prep: no more */
+};
+
+struct host_item {
+    enum host_what what;
+    int64_t at_ns;
+    struct api_message_bytes message;
+    struct job *job;
+    const struct prompt_model *model;
+};
+
+/* To the frame thread. */
+struct host_out {
+    struct buf bytes; /* whole frames */
+    bool is_last;     /* end the process once it is written */
+    int code;
+};
+
+/* What BEAT says: written by the engine thread, read by the frame thread; numbers that need not
+ * agree with each other. */
+struct host_state {
+    _Atomic uint64_t step, tokens_done, tokens_queued, progress_base;
+    _Atomic uint32_t phase, running, queued, prefill_rate, decode_rate; /* rates: tokens/s x 16 */
+    _Atomic uint32_t in_prep;
+    _Atomic(const struct backend *) backend; /* set once the device is open */
+    _Atomic(struct device *) device;
+};
+
+struct host {
+    const struct engine_host_options *o;
+    struct thread_queue *to_prep, *to_engine, *out, *spare;
+    pthread_t prep, engine;
+    struct host_state state;
+    /* Engine thread. */
+    struct engine *model;
+    struct sched sched;
+    struct buf step_out;
+    bool is_loaded, is_draining, is_ended;
+    int64_t loading_ns;
+    /* Frame thread. */
+    struct api_frame_reader reader;
+    struct buf control; /* BEAT frames not written yet */
+    struct host_out writing;
+    size_t control_at, writing_at, frame_left; /* frame_left: of the frame that is begun */
+    bool is_control;                           /* ... and which of both it belongs to */
+    bool is_writing, is_closing;
+    int64_t beat_ns;
+    int code;
+};
+
+static int64_t host_now(void) { return chrono_ns(&chrono_real); }
+
+/* --- to the frame thread ------------------------------------------------------------------- */
+
+/* A full queue means that the endpoint stopped reading for a very long time. */
+static void host_push_out(struct host *h, struct host_out *out)
+{
+    if (thread_queue_push(h->out, out))
+        return;
+    log_error("engine: %u buffers wait for an endpoint that does not read", ENGINE_HOST_QUEUE);
+    _exit(1);
+}
+
+static void host_send(struct host *h, const struct api_frame *f, bool is_last, int code)
+{
+    struct host_out out = {.is_last = is_last, .code = code};
+    struct err e;
+    buf_init(&out.bytes, HOST_BATCH_MAX);
+    if (!api_frame_write(&out.bytes, f, &e))
+        log_error("engine: %s", e.text);
+    host_push_out(h, &out);
+}
+
+static void host_fault(struct host *h, const struct err *why)
+{
+    struct api_frame f = {.kind = API_FRAME_FAULT, .fault = *why};
+    log_error("engine: %s", why->text);
+    host_send(h, &f, true, 1);
+}
+
+/* --- prep thread --------------------------------------------------------------------------- */
+
+static void host_send_batch(void *ctx, const struct api_batch *b)
+{
+    struct api_frame f = {.kind = API_FRAME_BATCH, .id = b->request_id, .batch = *b};
+    host_send(ctx, &f, false, 0);
+}
+
+static void host_send_error(struct host *h, uint64_t id, const struct api_error *why)
+{
+    struct api_event ev = {.kind = API_EVENT_ERROR, .error = *why};
+    struct api_batch b = {.request_id = id, .events = &ev, .events_count = 1};
+    host_send_batch(h, &b);
+}
+
+/* Decodes the request, makes its tokens; what can be answered at once is. */
+static void host_prepare(struct host *h, const struct prompt_model *m, struct host_item *in)
+{
+    struct api_message_bytes *msg = &in->message;
+    struct api_frame f;
+    struct api_error why = {0};
+    struct job *j = NULL;
+    if (msg->is_dropped)
+        api_error_set(&why, ERR_MEMORY, NULL, STR(""), "engine: no memory for the request");
+    else if (!m)
+        api_error_set(&why, ERR_ENGINE, NULL, STR(""), "engine: no model is loaded");
+    else if (!api_frame_read(&f, msg, &why.err))
+        why.code = STR("");
+    else if ((j = prompt_job(&msg->arena, &f.submit)) == NULL)
+        api_error_set(&why, ERR_LIMIT, NULL, STR(""), "request: out of its memory");
+    if (!j) {
+        host_send_error(h, msg->id, &why);
+        arena_deinit(&msg->arena);
+        return;
+    }
+    j->arrived_ns = in->at_ns;
+    bool ok = prompt_make(m, j, &why);
+    if (ok && !prompt_is_answer(j)) {
+        struct host_item out = {.what = HOST_JOB, .job = j};
+        if (thread_queue_push(h->to_engine, &out))
+            return;
+        ok = api_error_set(&why, ERR_OVERLOADED, NULL, STR(""), "engine: %u requests wait",
+                           ENGINE_HOST_QUEUE);
+    } else if (ok) {
+        ok = prompt_answer(m, j, (struct api_sink){host_send_batch, h}, &why);
+    }
+    if (!ok)
+        host_send_error(h, j->rq.id, &why);
+    prompt_job_free(j);
+}
+
+static void *host_run_prep(void *ctx)
+{
+    struct host *h = ctx;
+    const struct prompt_model *m = NULL;
+    struct host_item in;
+    for (;;) {
+        thread_queue_wait(h->to_prep, -1);
+        while (thread_queue_pop(h->to_prep, &in)) {
+            if (in.what == HOST_END)
+                return NULL;
+            if (in.what == HOST_READY) {
+                m = in.model;
+            } else if (in.message.kind == API_FRAME_SUBMIT) {
+                host_prepare(h, m, &in);
+                atomic_fetch_sub_explicit(&h->state.in_prep, 1, memory_order_release);
+            } else { /* CANCEL and the like follow their request */
+                if (!thread_queue_push(h->to_engine, &in))
+                    arena_deinit(&in.message.arena);
+            }
+        }
+    }
+}
+
+/* --- engine thread ------------------------------------------------------------------------- */
+
+/* Batches of a step gather in one buffer. */
+static void host_gather(void *ctx, const struct api_batch *b)
+{
+    struct host *h = ctx;
+    struct api_frame f = {.kind = API_FRAME_BATCH, .id = b->request_id, .batch = *b};
+    struct err e;
+    if (api_frame_write(&h->step_out, &f, &e))
+        return;
+    log_error("engine: %s", e.text); /* the endpoint would wait forever for this batch */
+    _exit(1);
+}
+
+static void host_flush(struct host *h)
+{
+    if (!h->step_out.len || thread_queue_count(h->out) >= HOST_OUT_BUFS)
+        return;
+    struct host_out out = {.bytes = h->step_out};
+    host_push_out(h, &out);
+    if (!thread_queue_pop(h->spare, &h->step_out))
+        buf_init(&h->step_out, ENGINE_HOST_OUT_MAX);
+    h->step_out.size_max = ENGINE_HOST_OUT_MAX; /* it may have been a buffer of prep */
+    buf_clear(&h->step_out);
+}
+
+/* Before a step: there is work, so standing still from here on is a stall. */
+static void host_publish_phase(struct host *h, bool is_idle)
+{
+    enum api_phase phase = is_idle                         ? API_PHASE_IDLE
+                           : h->sched.stats.is_prefilling ? API_PHASE_PREFILL
+                                                          : API_PHASE_DECODE;
+    atomic_store_explicit(&h->state.phase, phase, memory_order_relaxed);
+}
+
+static void host_publish(struct host *h)
+{
+    const struct sched_stats *s = &h->sched.stats;
+    struct host_state *t = &h->state;
+    atomic_store_explicit(&t->step, s->steps, memory_order_relaxed);
+    atomic_store_explicit(&t->tokens_done, s->tokens_done, memory_order_relaxed);
+    atomic_store_explicit(&t->tokens_queued, s->tokens_waiting, memory_order_relaxed);
+    atomic_store_explicit(&t->running, s->running, memory_order_relaxed);
+    atomic_store_explicit(&t->queued, s->waiting, memory_order_relaxed);
+    atomic_store_explicit(&t->prefill_rate, (uint32_t)(s->prefill_tokens_per_s * 16),
+                          memory_order_relaxed);
+    atomic_store_explicit(&t->decode_rate, (uint32_t)(s->decode_tokens_per_s * 16),
+                          memory_order_relaxed);
+}
+
+static bool host_on_bytes(void *ctx, uint64_t done, uint64_t total)
+{
+    struct host *h = ctx;
+    int64_t now = host_now();
+    atomic_fetch_add_explicit(&h->state.progress_base, 1, memory_order_relaxed);
+    if (done < total && now - h->loading_ns < HOST_LOADING_MS * INT64_C(1000000))
+        return true;
+    struct api_frame f = {.kind = API_FRAME_LOADING, .loading = {done, total}};
+    h->loading_ns = now;
+    host_send(h, &f, false, 0);
+    return true;
+}
+
+static bool host_load(struct host *h, const struct api_load *l, struct err *e)
+{
+    struct engine_progress progress = {host_on_bytes, h};
+    if (h->is_loaded)
+        return err_set(e, ERR_ENGINE, "engine: a model is loaded already");
+    atomic_store_explicit(&h->state.phase, API_PHASE_LOADING, memory_order_relaxed);
+    if (!engine_open(&h->model, l, &progress, e))
+        return false;
+    struct engine *m = h->model;
+    struct sched_options o = {
+        .backend = m->backend, .device = m->device, .prepared = m->prepared, .limits = m->limits,
+        .layout = &m->layout, .pool = &m->pool, .vocab = m->prompt.vocab, .mem = &m->mem,
+        .clock = chrono_real, .sink = {host_gather, h}, .model = m->model.name,
+        .model_hash = m->model.model_hash, .loop_tokens = l->loop_tokens,
+        .step_target_ms = l->step_target_ms, .credit = h->o->credit};
+    if (!sched_init(&h->sched, &o, e))
+        return false;
+    h->is_loaded = true;
+    atomic_store_explicit(&h->state.device, m->device, memory_order_relaxed);
+    atomic_store_explicit(&h->state.backend, m->backend, memory_order_release);
+    struct host_item ready = {.what = HOST_READY, .model = &m->prompt};
+    must(thread_queue_push(h->to_prep, &ready));
+    struct api_frame f = {.kind = API_FRAME_LOADED, .model = m->model};
+    host_send(h, &f, false, 0);
+    return true;
+}
+
+static void host_describe(struct host *h, str path, struct arena *a)
+{
+    struct api_frame f = {.kind = API_FRAME_DESCRIBED};
+    struct err why;
+    if (engine_describe(path, a, &f.model, &why)) {
+        host_send(h, &f, false, 0);
+    } else {
+        struct api_frame fault = {.kind = API_FRAME_FAULT, .fault = why};
+        host_send(h, &fault, false, 0);
+    }
+}
+
+static void host_stats(struct host *h)
+{
+    const struct sched_stats *s = &h->sched.stats;
+    struct buf b;
+    buf_init(&b, 4096);
+    buf_printf(&b, "{\"steps\":%llu,\"tokens_computed\":%llu,\"running\":%u,\"queued\":%u,"
+               "\"preemptions\":%llu,\"recomputed_tokens\":%llu}",
+               (unsigned long long)s->steps, (unsigned long long)s->tokens_done, s->running,
+               s->waiting, (unsigned long long)s->preemptions,
+               (unsigned long long)s->recomputed_tokens);
+    struct api_frame f = {.kind = API_FRAME_STATS, .stats = buf_view(&b)};
+    host_send(h, &f, false, 0);
+    buf_deinit(&b);
+}
+
+/* A decoded message for the engine thread. False: the fault was told, the process ends. */
+static bool host_obey(struct host *h, const struct api_frame *f, struct arena *a)
+{
+    struct err why;
+    switch (f->kind) {
+    case API_FRAME_LOAD:
+        if (host_load(h, &f->load, &why))
+            return true;
+        host_fault(h, &why);
+        return false;
+    case API_FRAME_DESCRIBE:
+        host_describe(h, f->path, a);
+        return true;
+    case API_FRAME_CANCEL:
+        if (h->is_loaded)
+            sched_cancel(&h->sched, f->id);
+        return true;
+    case API_FRAME_HOLD:
+        if (h->is_loaded)
+            sched_hold(&h->sched, f->id, f->hold.on);
+        return true;
+    case API_FRAME_CREDIT:
+        if (h->is_loaded)
+            sched_credit(&h->sched, f->id, f->credit.bytes);
+        return true;
+    case API_FRAME_STATS:
+        host_stats(h);
+        return true;
+    case API_FRAME_DRAIN:
+        h->is_draining = true;
+        return true;
+    case API_FRAME_EXIT:
+        h->is_ended = true;
+        return true;
+    case API_FRAME_UNPIN: /* nothing is pinned before saved contexts exist; prompt refuses them */
+    case API_FRAME_NONE_: case API_FRAME_SUBMIT: case API_FRAME_MORE: case API_FRAME_HELLO:
+    case API_FRAME_DESCRIBED: case API_FRAME_LOADING: case API_FRAME_LOADED: case API_FRAME_BATCH:
+    case API_FRAME_BEAT: case API_FRAME_FAULT: case API_FRAME_COUNT_:
+        break;
+    }
+    return true;
+}
+
+static bool host_take(struct host *h, struct host_item *in)
+{
+    struct api_frame f;
+    struct err why;
+    if (in->what == HOST_JOB) {
+        sched_submit(&h->sched, in->job);
+        return true;
+    }
+    bool ok = !in->message.is_dropped && api_frame_read(&f, &in->message, &why);
+    if (in->message.is_dropped)
+        err_set(&why, ERR_MEMORY, "engine: no memory for a frame");
+    if (ok)
+        ok = host_obey(h, &f, &in->message.arena);
+    else
+        host_fault(h, &why);
+    arena_deinit(&in->message.arena);
+    return ok;
+}
+
+/* quiet: prep had nothing when the queue was looked at last, so what it made has been taken. */
+static bool host_is_over(const struct host *h, bool quiet)
+{
+    bool is_empty = !h->is_loaded || list_is_empty(&h->sched.jobs);
+    return h->is_ended || (h->is_draining && quiet && is_empty);
+}
+
+static int64_t host_wait_ms(const struct host *h)
+{
+    return h->step_out.len ? 1 : h->is_draining ? HOST_DRAIN_MS : -1;
+}
+
+static void host_close_model(struct host *h)
+{
+    struct host_out last = {.is_last = true};
+    if (h->is_loaded)
+        sched_deinit(&h->sched);
+    atomic_store_explicit(&h->state.backend, NULL, memory_order_release);
+    host_flush(h);
+    buf_init(&last.bytes, 0);
+    host_push_out(h, &last);
+}
+
+static void *host_run_engine(void *ctx)
+{
+    struct host *h = ctx;
+    struct host_item in;
+    struct err why;
+    enum sched_result r = SCHED_RESULT_IDLE;
+    buf_init(&h->step_out, ENGINE_HOST_OUT_MAX);
+    for (;;) {
+        if (r == SCHED_RESULT_IDLE)
+            thread_queue_wait(h->to_engine, host_wait_ms(h));
+        bool quiet = atomic_load_explicit(&h->state.in_prep, memory_order_acquire) == 0;
+        while (!h->is_ended && thread_queue_pop(h->to_engine, &in))
+            if (!host_take(h, &in))
+                return NULL;
+        if (host_is_over(h, quiet))
+            break;
+        if (!h->is_loaded)
+            continue;
+        host_publish_phase(h, list_is_empty(&h->sched.jobs));
+        r = sched_step(&h->sched, &why);
+        if (r == SCHED_RESULT_LOST) {
+            host_fault(h, &why);
+            return NULL;
+        }
+        host_flush(h);
+        host_publish(h);
+        if (r == SCHED_RESULT_IDLE)
+            host_publish_phase(h, true);
+    }
+    host_close_model(h);
+    return NULL;
+}
+
+/* --- frame thread: in ---------------------------------------------------------------------- */
+
+static void host_route(struct host *h, struct api_message_bytes *m)
+{
+    struct host_item item = {.what = HOST_MESSAGE, .message = *m, .at_ns = host_now()};
+    bool is_submit = m->kind == API_FRAME_SUBMIT;
+    if (is_submit)
+        atomic_fetch_add_explicit(&h->state.in_prep, 1, memory_order_relaxed);
+    /* A copy takes the long way: it comes after its request, whatever prep is doing. */
+    bool both = m->kind == API_FRAME_CANCEL || m->kind == API_FRAME_HOLD;
+    if (both) {
+        struct host_item copy = item;
+        arena_init(&copy.message.arena, 4096);
+        copy.message.body = arena_copy(&copy.message.arena, m->body);
+        if (!copy.message.body.p || !thread_queue_push(h->to_engine, &copy))
+            arena_deinit(&copy.message.arena);
+    }
+    struct thread_queue *q = is_submit || both ? h->to_prep : h->to_engine;
+    if (thread_queue_push(q, &item))
+        return;
+    arena_deinit(&item.message.arena);
+    if (is_submit) {
+        struct api_error why;
+        api_error_set(&why, ERR_OVERLOADED, NULL, STR(""), "engine: %u requests wait",
+                      ENGINE_HOST_QUEUE);
+        host_send_error(h, m->id, &why);
+        atomic_fetch_sub_explicit(&h->state.in_prep, 1, memory_order_relaxed);
+    }
+}
+
+/* False: end of file or a broken peer (e set). */
+static bool host_read(struct host *h, struct err *e)
+{
+    static char bytes[HOST_READ_SIZE];
+    ssize_t n = read(h->o->fd, bytes, sizeof bytes);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    if (n < 0)
+        return err_set_errno(e, errno, "engine: reading from the endpoint");
+    if (n == 0)
+        return err_set(e, ERR_CANCELLED, "engine: the endpoint is gone");
+    for (str in = str_view(bytes, (size_t)n); in.len;) {
+        struct api_message_bytes m;
+        enum api_frame_got got = api_frame_reader_next(&h->reader, &in, &m, e);
+        if (got == API_FRAME_GOT_BROKEN)
+            return false;
+        if (got == API_FRAME_GOT_MESSAGE)
+            host_route(h, &m);
+    }
+    return true;
+}
+
+/* --- frame thread: out --------------------------------------------------------------------- */
+
+static float host_rate(uint32_t sixteenths) { return (float)sixteenths / 16; }
+
+static void host_beat(struct host *h)
+{
+    struct host_state *t = &h->state;
+    struct api_beat b = {
+        .step = atomic_load_explicit(&t->step, memory_order_relaxed),
+        .phase = (enum api_phase)atomic_load_explicit(&t->phase, memory_order_relaxed),
+        .running = atomic_load_explicit(&t->running, memory_order_relaxed),
+        .tokens_done = atomic_load_explicit(&t->tokens_done, memory_order_relaxed),
+        .tokens_queued = atomic_load_explicit(&t->tokens_queued, memory_order_relaxed),
+        .prefill_tokens_per_s =
+            host_rate(atomic_load_explicit(&t->prefill_rate, memory_order_relaxed)),
+        .decode_tokens_per_s =
+            host_rate(atomic_load_explicit(&t->decode_rate, memory_order_relaxed)),
+    };
+    b.queued = atomic_load_explicit(&t->queued, memory_order_relaxed) +
+               atomic_load_explicit(&t->in_prep, memory_order_relaxed);
+    b.progress = b.tokens_done + b.step +
+                 atomic_load_explicit(&t->progress_base, memory_order_relaxed);
+    const struct backend *backend = atomic_load_explicit(&t->backend, memory_order_acquire);
+    if (backend && backend->progress)
+        b.progress += backend->progress(atomic_load_explicit(&t->device, memory_order_relaxed));
+    struct api_frame f = {.kind = API_FRAME_BEAT, .beat = b};
+    struct err e;
+    if (h->control.len - h->control_at < 4096 && !api_frame_write(&h->control, &f, &e))
+        log_error("engine: %s", e.text);
+}
+
+/* Picks the next frame when none is begun: control first. False: nothing to write. */
+static bool host_next_frame(struct host *h)
+{
+    if (h->frame_left)
+        return true;
+    h->is_control = h->control_at < h->control.len;
+    if (h->is_control) {
+        h->frame_left = api_frame_first(str_from(buf_view(&h->control), h->control_at));
+        return true;
+    }
+    while (!h->is_writing || h->writing_at == h->writing.bytes.len) {
+        if (h->is_writing) {
+            h->is_closing = h->is_closing || h->writing.is_last;
+            h->code = h->writing.code;
+            bool keep = !h->is_closing && h->writing.bytes.size <= HOST_SPARE_SIZE;
+            if (!keep || !thread_queue_push(h->spare, &h->writing.bytes))
+                buf_deinit(&h->writing.bytes);
+        }
+        h->is_writing = !h->is_closing && thread_queue_pop(h->out, &h->writing);
+        h->writing_at = 0;
+        if (!h->is_writing)
+            return false;
+    }
+    h->frame_left = api_frame_first(str_from(buf_view(&h->writing.bytes), h->writing_at));
+    return true;
+}
+
+/* False: the socket is broken. *wants: it took less than there is. */
+static bool host_write(struct host *h, bool *wants, struct err *e)
+{
+    *wants = false;
+    while (host_next_frame(h)) {
+        const char *from = h->is_control ? h->control.p + h->control_at
+                                         : h->writing.bytes.p + h->writing_at;
+        ssize_t n = send(h->o->fd, from, h->frame_left, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            *wants = true;
+            return true;
+        }
+        if (n < 0)
+            return err_set_errno(e, errno, "engine: writing to the endpoint");
+        h->frame_left -= (size_t)n;
+        *(h->is_control ? &h->control_at : &h->writing_at) += (size_t)n;
+        if (h->control_at == h->control.len) {
+            buf_clear(&h->control);
+            h->control_at = 0;
+        }
+    }
+    return true;
+}
+
+static bool host_loop(struct host *h, struct err *e)
+{
+    bool wants = false;
+    while (!h->is_closing) {
+        int64_t now = host_now(), wait_ns = h->beat_ns + HOST_BEAT_NS - now;
+        if (wait_ns <= 0) {
+            host_beat(h);
+            h->beat_ns = now;
+            wait_ns = HOST_BEAT_NS;
+        }
+        if (!host_write(h, &wants, e))
+            return false;
+        if (h->is_closing)
+            break;
+        struct pollfd fds[2] = {{.fd = h->o->fd, .events = POLLIN | (wants ? POLLOUT : 0)},
+                                {.fd = thread_queue_fd(h->out), .events = POLLIN}};
+        /* What waits in the queue cannot be written while the socket is full. */
+        int n = poll(fds, wants ? 1 : 2, (int)(wait_ns / 1000000) + 1);
+        if (n < 0 && errno != EINTR)
+            return err_set_errno(e, errno, "engine: poll");
+        if (n > 0 && fds[0].revents & (POLLIN | POLLHUP | POLLERR) && !host_read(h, e))
+            return false;
+    }
+    return true;
+}
+
+/* --- life ---------------------------------------------------------------------------------- */
+
+static bool host_open(struct host *h, struct err *e)
+{
+    api_frame_reader_init(&h->reader, API_FRAME_TO_CHILD, ENGINE_HOST_MESSAGE_MAX);
+    buf_init(&h->control, 65536);
+    if (!thread_queue_open(&h->to_prep, sizeof(struct host_item), ENGINE_HOST_QUEUE, e) ||
+        !thread_queue_open(&h->to_engine, sizeof(struct host_item), ENGINE_HOST_QUEUE, e) ||
+        !thread_queue_open(&h->out, sizeof(struct host_out), ENGINE_HOST_QUEUE, e) ||
+        !thread_queue_open(&h->spare, sizeof(struct buf), HOST_OUT_BUFS, e))
+        return false;
+    struct api_frame hello = {.kind = API_FRAME_HELLO,
+                              .hello = {h->o->build_id, h->o->version, (uint32_t)getpid()}};
+    host_send(h, &hello, false, 0);
+    h->beat_ns = host_now();
+    return true;
+}
+
+static void host_drop_items(struct thread_queue *q)
+{
+    struct host_item in;
+    while (thread_queue_pop(q, &in)) {
+        if (in.what == HOST_MESSAGE)
+            arena_deinit(&in.message.arena);
+        if (in.what == HOST_JOB)
+            prompt_job_free(in.job);
+    }
+}
+
+static void host_close(struct host *h)
+{
+    struct buf b;
+    struct host_out out;
+    host_drop_items(h->to_prep);
+    host_drop_items(h->to_engine);
+    while (thread_queue_pop(h->spare, &b))
+        buf_deinit(&b);
+    while (thread_queue_pop(h->out, &out))
+        buf_deinit(&out.bytes);
+    if (h->is_writing)
+        buf_deinit(&h->writing.bytes);
+    engine_close(h->model);
+    buf_deinit(&h->step_out);
+    buf_deinit(&h->control);
+    api_frame_reader_deinit(&h->reader);
+    thread_queue_close(h->to_prep);
+    thread_queue_close(h->to_engine);
+    thread_queue_close(h->out);
+    thread_queue_close(h->spare);
+}
+
+int engine_host_run(const struct engine_host_options *o, struct err *e)
+{
+    struct host *h = calloc(1, sizeof *h);
+    if (!h) {
+        err_set(e, ERR_MEMORY, "engine: no memory");
+        return 1;
+    }
+    h->o = o;
+    if (!host_open(h, e) || !thread_start(&h->prep, "prep", host_run_prep, h, e) ||
+        !thread_start(&h->engine, "engine", host_run_engine, h, e))
+        return 1; /* nothing to hand back: the process ends */
+    if (!host_loop(h, e)) {
+        /* The endpoint is gone or broken. The engine thread may be deep in a step that nobody
+         * waits for: the kernel takes everything back faster than we could. */
+        log_warn("%s", e->text);
+        _exit(1);
+    }
+    struct host_item end = {.what = HOST_END};
+    must(thread_queue_push(h->to_prep, &end));
+    thread_join(h->prep);
+    thread_join(h->engine);
+    int code = h->code;
+    host_close(h);
+    free(h);
+    if (code)
+        err_set(e, ERR_ENGINE, "engine: ended by a fault");
+    return code;
+}

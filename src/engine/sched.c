@@ -1,0 +1,772 @@
+#include "engine/sched.h"
+
+#include <string.h>
+
+#define SCHED_RESERVE_TOKENS 256u /* BEHAVIOUR 8.1: room for so much of a reply at admission */
+#define SCHED_PROGRESS_MS 250
+
+static int64_t sched_ns(const struct sched *s) { return chrono_ns(&s->o.clock); }
+static uint32_t sched_pages_of(uint64_t tokens)
+{
+    return (uint32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+}
+
+/* --- init ---------------------------------------------------------------------------------- */
+
+static bool sched_init_set(struct sched *s, struct err *e)
+{
+    struct sched_set *t = &s->set;
+    const struct step_limits *m = &s->o.limits;
+    const struct { void **p; size_t count, size; } arrays[] = {
+        {(void **)&t->ids, m->rows_max, sizeof *t->ids},
+        {(void **)&t->pos, m->rows_max, sizeof *t->pos},
+        {(void **)&t->seq, m->rows_max, sizeof *t->seq},
+        {(void **)&t->out_rows, m->outs_max, sizeof *t->out_rows},
+        {(void **)&t->len, m->seqs_max, sizeof *t->len},
+        {(void **)&t->sample, m->outs_max, sizeof *t->sample},
+        {(void **)&t->adjust, SCHED_ADJUST_MAX, sizeof *t->adjust},
+        {(void **)&t->outs, m->outs_max, sizeof *t->outs},
+        {(void **)&s->slots, m->seqs_max, sizeof *s->slots},
+        {(void **)&s->runners, m->seqs_max, sizeof *s->runners},
+        {(void **)&s->victims, m->seqs_max, sizeof *s->victims},
+        {(void **)&s->victim_seqs, m->seqs_max, sizeof *s->victim_seqs},
+        {(void **)&s->rows, m->seqs_max, sizeof *s->rows},
+        {(void **)&s->admitted, m->seqs_max, sizeof *s->admitted},
+        {(void **)&s->slot_pages, (size_t)m->seqs_max * KV_GROUPS_MAX, sizeof *s->slot_pages},
+    };
+    for (size_t i = 0; i < countof(arrays); i++) {
+        *arrays[i].p = mem_new_array(s->o.mem, "step", arrays[i].count, arrays[i].size, e);
+        if (!*arrays[i].p)
+            return false;
+    }
+    return true;
+}
+
+bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
+{
+    *s = (struct sched){.o = *o};
+    list_init(&s->waiting);
+    list_init(&s->jobs);
+    s->pace = (struct sched_pace){.target_ms = o->step_target_ms, .batch = o->limits.rows_max};
+    if (!sched_init_set(s, e))
+        return false;
+    for (uint32_t g = 0; g < o->layout->groups_count; g++) {
+        size_t count = (size_t)o->limits.seqs_max * o->limits.pages_max[g];
+        s->set.pages[g] = mem_new_array(o->mem, "step", count, sizeof(uint32_t), e);
+        uint32_t *own = mem_new_array(o->mem, "step", count, sizeof(uint32_t), e);
+        if (!s->set.pages[g] || !own)
+            return false;
+        for (uint32_t i = 0; i < o->limits.seqs_max; i++)
+            s->slot_pages[i * KV_GROUPS_MAX + g].pages = own + (size_t)i * o->limits.pages_max[g];
+    }
+    return true;
+}
+
+/* --- slots and pages ----------------------------------------------------------------------- */
+
+static void sched_release(struct sched *s, struct seq *q)
+{
+    if (q->slot == SEQ_SLOT_NONE)
+        return;
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
+        struct seq_pages *p = &q->pages[g];
+        for (uint32_t i = p->first; i < p->count; i++)
+            kv_pool_unref(s->o.pool, g, p->pages[i]);
+        *p = (struct seq_pages){0};
+    }
+    s->adjust_reserved -= q->adjust_max;
+    s->slots[q->slot] = NULL;
+    s->stats.running--;
+    q->slot = SEQ_SLOT_NONE;
+    q->kv_count = 0;
+}
+
+/* Most pages of a group that a sequence of so many tokens holds at once: behind a window only the
+ * window, the rows of a step and two cut pages remain. */
+static uint32_t sched_need(const struct sched *s, uint32_t group, uint32_t tokens)
+{
+    uint32_t window = s->o.layout->window[group], pages = sched_pages_of(tokens);
+    if (!window)
+        return pages;
+    return (uint32_t)base_min(pages, sched_pages_of((uint64_t)window + s->o.limits.rows_max) + 2);
+}
+
+static uint32_t sched_tokens_wanted(const struct seq *q)
+{
+    uint32_t left = SCHED_RESERVE_TOKENS, tokens_max = q->job->rq.tokens_max;
+    if (tokens_max && tokens_max < left)
+        left = tokens_max;
+    return (uint32_t)base_min((size_t)seq_count(q) + left, q->context_max);
+}
+
+/* Whether the pool has room beside what the running ones were promised. */
+static bool sched_fits(const struct sched *s, const struct seq *q)
+{
+    if (s->adjust_reserved + q->adjust_max > SCHED_ADJUST_MAX)
+        return false;
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
+        uint64_t promised = sched_need(s, g, sched_tokens_wanted(q));
+        for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
+            const struct seq *r = s->slots[i];
+            if (!r)
+                continue;
+            uint32_t need = sched_need(s, g, sched_tokens_wanted(r));
+            uint32_t held = r->pages[g].count - r->pages[g].first;
+            promised += need > held ? need - held : 0;
+        }
+        if (promised > kv_pool_free(s->o.pool, g))
+            return false;
+    }
+    return true;
+}
+
+/* --- emitting ------------------------------------------------------------------------------ */
+
+struct sched_events {
+    struct api_event items[API_NOTES_MAX * 2 + 8];
+    uint32_t count;
+};
+
+static struct api_event *sched_event(struct sched_events *ev, enum api_event_kind kind)
+{
+    must(ev->count < countof(ev->items));
+    struct api_event *e = &ev->items[ev->count++];
+    memset(e, 0, sizeof *e);
+    e->kind = kind;
+    return e;
+}
+
+static void sched_emit(struct sched *s, struct job *j, uint32_t choice, const int32_t *id,
+                       const struct sched_events *ev)
+{
+    struct api_batch b = {.request_id = j->rq.id, .choice = choice, .ids = id,
+                          .ids_count = id ? 1 : 0, .events = ev->count ? ev->items : NULL,
+                          .events_count = ev->count};
+    j->credit -= (int64_t)api_batch_weight(&b);
+    s->o.sink.on_batch(s->o.sink.ctx, &b);
+}
+
+static void sched_notes(struct sched_events *ev, const struct api_note *notes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && i < API_NOTES_MAX; i++)
+        sched_event(ev, API_EVENT_NOTE)->note = notes[i];
+}
+
+static uint32_t sched_prompt_tokens(const struct job *j)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < j->prompts_count; i++)
+        sum += j->prompts[i].count;
+    return (uint32_t)base_min(sum, UINT32_MAX);
+}
+
+static void sched_start(struct sched *s, struct job *j, struct sched_events *ev)
+{
+    if (j->is_started)
+        return;
+    j->is_started = true;
+    j->first_ns = sched_ns(s);
+    sched_notes(ev, j->rq.notes, j->rq.notes_count);
+    sched_notes(ev, j->notes, j->notes_count);
+    if (j->rq.kind == API_KIND_PREFILL)
+        return;
+    sched_event(ev, API_EVENT_STARTED)->started = (struct api_started){
+        .model = s->o.model, .model_hash = s->o.model_hash,
+        .prompt_tokens = sched_prompt_tokens(j), .cached_tokens = j->cached_tokens};
+}
+
+/* The prompt in front of each choice's first token, if asked for. */
+static void sched_echo(const struct seq *q, struct sched_events *ev)
+{
+    const struct api_request *rq = &q->job->rq;
+    if (rq->echo && rq->inputs_count && seq_reply_count(q) == 1 && !q->fed_count)
+        sched_event(ev, API_EVENT_CONTENT)->text.text = rq->inputs[q->choice / rq->n].text;
+}
+
+static void sched_usage(const struct sched *s, const struct job *j, struct api_usage *u)
+{
+    int64_t now = sched_ns(s), first = j->first_ns ? j->first_ns : now;
+    *u = (struct api_usage){
+        .prompt_tokens = sched_prompt_tokens(j), .cached_tokens = j->cached_tokens,
+        .output_tokens = j->output_tokens, .reasoning_tokens = j->reasoning_tokens,
+        .queue_ns = (uint64_t)(j->admitted_ns - j->arrived_ns),
+        .prefill_ns = (uint64_t)(first - j->admitted_ns),
+        .decode_ns = (uint64_t)(now - first)};
+}
+
+/* --- ends ---------------------------------------------------------------------------------- */
+
+static void sched_free(struct sched *s, struct job *j)
+{
+    for (uint32_t c = 0; c < j->choices; c++) {
+        if (s->blocked == &j->seqs[c])
+            s->blocked = NULL;
+        if (!list_is_empty(&j->seqs[c].link))
+            s->stats.waiting--;
+        sched_release(s, &j->seqs[c]);
+        seq_deinit(&j->seqs[c]);
+    }
+    for (uint32_t i = 0; i < s->set.outs_count; i++)
+        if (s->set.outs[i] && s->set.outs[i]->job == j)
+            s->set.outs[i] = NULL;
+    prompt_job_free(j);
+}
+
+static void sched_fail(struct sched *s, struct job *j, const struct err *why)
+{
+    struct sched_events ev = {.count = 0};
+    struct api_event *e = sched_event(&ev, API_EVENT_ERROR);
+    e->error.err = *why;
+    sched_emit(s, j, 0, NULL, &ev);
+    sched_free(s, j);
+}
+
+/* Adds USAGE and DONE behind what the last step said; frees the job with its last choice. */
+static void sched_done(struct sched *s, struct seq *q, const int32_t *id, struct sched_events *ev)
+{
+    struct job *j = q->job;
+    j->choices_left--;
+    j->output_tokens += q->used_count;
+    if (j->choices_left == 0)
+        sched_usage(s, j, &sched_event(ev, API_EVENT_USAGE)->usage);
+    sched_event(ev, API_EVENT_DONE)->done = (struct api_finish){q->done, q->stop};
+    sched_emit(s, j, q->choice, id, ev);
+    if (j->choices_left == 0)
+        sched_free(s, j);
+    else
+        sched_release(s, q);
+}
+
+/* --- the waiting line ---------------------------------------------------------------------- */
+
+static void sched_wait(struct sched *s, struct seq *q)
+{
+    q->state = SEQ_STATE_QUEUED;
+    list_push_last(&s->waiting, &q->link);
+    s->stats.waiting++;
+}
+
+/* A resumed reply may already be at its end; choices without a partial ended before. */
+static void sched_enter(struct sched *s, struct job *j)
+{
+    uint32_t choices = j->choices;
+    for (uint32_t c = 0; c < choices; c++)
+        if (j->begun && !j->begun[c].is_there)
+            j->choices_left--;
+    uint32_t open = j->choices_left;
+    for (uint32_t c = 0; c < choices && open; c++) {
+        struct seq *q = &j->seqs[c];
+        if (j->begun && !j->begun[c].is_there)
+            continue;
+        open--;
+        if (q->state != SEQ_STATE_DONE) {
+            sched_wait(s, q);
+            continue;
+        }
+        struct sched_events ev = {.count = 0};
+        j->admitted_ns = j->arrived_ns;
+        sched_start(s, j, &ev);
+        sched_done(s, q, NULL, &ev);
+    }
+}
+
+static void sched_queued_event(struct sched *s, struct job *j)
+{
+    struct sched_events ev = {.count = 0};
+    struct api_queued *q = &sched_event(&ev, API_EVENT_QUEUED)->queued;
+    q->prompt_tokens = sched_prompt_tokens(j);
+    list_each (link, &s->waiting) {
+        const struct seq *w = list_item(link, struct seq, link);
+        if (w->job == j)
+            break;
+        q->place++;
+        q->tokens_ahead += seq_rows_left(w);
+    }
+    sched_emit(s, j, 0, NULL, &ev);
+}
+
+void sched_submit(struct sched *s, struct job *j)
+{
+    struct seq_options o = {.vocab = s->o.vocab, .loop_tokens = s->o.loop_tokens};
+    struct err why;
+    j->order = s->arrivals++;
+    j->credit = s->o.credit ? s->o.credit : INT64_MAX / 2;
+    j->arrived_ns = j->arrived_ns ? j->arrived_ns : sched_ns(s);
+    list_push_last(&s->jobs, &j->link);
+    j->seqs = ARENA_ARRAY(&j->arena, struct seq, j->choices);
+    if (!j->seqs) {
+        j->choices = 0;
+        err_set(&why, ERR_LIMIT, "request: no memory for %u choices", j->choices_left);
+        sched_fail(s, j, &why);
+        return;
+    }
+    for (uint32_t c = 0; c < j->choices; c++)
+        if (!seq_init(&j->seqs[c], j, c, &o, &why)) {
+            j->choices = c + 1;
+            sched_fail(s, j, &why);
+            return;
+        }
+    bool is_resumed = j->begun != NULL;
+    sched_enter(s, j);
+    if (!is_resumed && s->stats.waiting > 1)
+        sched_queued_event(s, j);
+}
+
+static struct job *sched_find(const struct sched *s, uint64_t id)
+{
+    list_each (link, &s->jobs) {
+        struct job *j = list_item(link, struct job, link);
+        if (j->rq.id == id)
+            return j;
+    }
+    return NULL;
+}
+
+void sched_cancel(struct sched *s, uint64_t id)
+{
+    struct job *j = sched_find(s, id);
+    if (j)
+        sched_free(s, j);
+}
+
+void sched_hold(struct sched *s, uint64_t id, bool on)
+{
+    struct job *j = sched_find(s, id);
+    if (j)
+        j->is_held = on;
+}
+
+void sched_credit(struct sched *s, uint64_t id, uint32_t bytes)
+{
+    struct job *j = sched_find(s, id);
+    if (j && s->o.credit)
+        j->credit += bytes;
+}
+
+/* --- admission ----------------------------------------------------------------------------- */
+
+static struct sched_waiting sched_view(const struct sched *s, const struct seq *q)
+{
+    return (struct sched_waiting){
+        .priority = q->job->rq.priority,
+        .waited_ms = (sched_ns(s) - q->job->arrived_ns) / 1000000,
+        .order = q->job->order,
+        .was_preempted = q->preempted_count > 0,
+    };
+}
+
+static uint32_t sched_free_slot(const struct sched *s)
+{
+    uint32_t slot = 0;
+    while (slot < s->o.limits.seqs_max && s->slots[slot])
+        slot++;
+    return slot;
+}
+
+static void sched_admit_one(struct sched *s, struct seq *q, uint32_t slot)
+{
+    list_remove(&q->link);
+    s->stats.waiting--;
+    s->stats.running++;
+    s->slots[slot] = q;
+    s->admitted[slot] = s->admissions++;
+    s->adjust_reserved += q->adjust_max;
+    q->slot = slot;
+    q->state = SEQ_STATE_PREFILL;
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++)
+        q->pages[g] = (struct seq_pages){.pages = s->slot_pages[slot * KV_GROUPS_MAX + g].pages};
+    if (!q->job->admitted_ns)
+        q->job->admitted_ns = sched_ns(s);
+    if (s->blocked == q)
+        s->blocked = NULL;
+}
+
+/* The best of the line that was not tried yet in this round. */
+static struct seq *sched_best(const struct sched *s, uint64_t tried_before)
+{
+    struct seq *best = NULL;
+    struct sched_waiting best_view = {0};
+    list_each (link, &s->waiting) {
+        struct seq *q = list_item(link, struct seq, link);
+        struct sched_waiting view = sched_view(s, q);
+        if (q->tried == tried_before + 1 || q->job->is_held)
+            continue;
+        if (!best || sched_policy_before(&view, &best_view)) {
+            best = q;
+            best_view = view;
+        }
+    }
+    return best;
+}
+
+static void sched_block(struct sched *s, const struct seq *head)
+{
+    if (s->blocked == head)
+        return;
+    s->blocked = head;
+    s->blocked_ms = sched_ns(s) / 1000000;
+    s->bypassed = 0;
+}
+
+/* Fills free slots in the order of the policy. Behind a head that does not fit others are tried,
+ * until they have passed it too often. */
+static void sched_admit(struct sched *s)
+{
+    uint64_t round = s->rounds++;
+    bool is_head = true;
+    for (uint32_t tries = 0; tries <= SCHED_POLICY_LOOKAHEAD; tries++) {
+        uint32_t slot = sched_free_slot(s);
+        struct seq *q = slot < s->o.limits.seqs_max ? sched_best(s, round) : NULL;
+        if (!q)
+            return;
+        q->tried = round + 1;
+        if (sched_fits(s, q)) {
+            s->bypassed += !is_head;
+            sched_admit_one(s, q, slot);
+            continue;
+        }
+        if (is_head)
+            sched_block(s, q);
+        is_head = false;
+        if (!sched_policy_may_pass(s->bypassed, sched_ns(s) / 1000000 - s->blocked_ms))
+            return;
+    }
+}
+
+/* --- pages of a step ----------------------------------------------------------------------- */
+
+/* Pages for `rows` more tokens, and the one being written to held alone. What was added stays on
+ * failure: it is needed later anyway. */
+static bool sched_grow(struct sched *s, struct seq *q, uint32_t rows)
+{
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
+        struct seq_pages *p = &q->pages[g];
+        uint32_t need = sched_pages_of((uint64_t)q->kv_count + rows);
+        uint32_t cut = q->kv_count / KV_PAGE_TOKENS; /* page of the first new token */
+        must(need <= s->o.limits.pages_max[g]);
+        if (cut < p->count) {
+            uint32_t page = kv_pool_own(s->o.pool, g, p->pages[cut]);
+            if (page == KV_PAGE_NONE)
+                return false;
+            p->pages[cut] = page;
+        }
+        while (p->count < need) {
+            uint32_t page = kv_pool_alloc(s->o.pool, g);
+            if (page == KV_PAGE_NONE)
+                return false;
+            p->pages[p->count++] = page;
+        }
+    }
+    return true;
+}
+
+/* Rows that the pages at hand can take. */
+static uint32_t sched_room(const struct sched *s, const struct seq *q)
+{
+    uint32_t room = UINT32_MAX;
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
+        uint32_t tokens = q->pages[g].count * KV_PAGE_TOKENS;
+        room = (uint32_t)base_min(room, tokens - q->kv_count);
+    }
+    return room;
+}
+
+static void sched_preempt(struct sched *s, struct seq *q)
+{
+    s->stats.preemptions++;
+    s->stats.recomputed_tokens += q->kv_count;
+    s->rows[q->slot] = 0;
+    sched_release(s, q);
+    q->preempted_count++;
+    sched_wait(s, q);
+}
+
+/* Somebody gives way so that q can grow. False: nobody may, or q itself did. */
+static bool sched_make_room(struct sched *s, struct seq *q, bool at_any_cost)
+{
+    struct seq **who = s->victim_seqs;
+    uint32_t count = 0, needs = 0;
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
+        struct seq *r = s->slots[i];
+        if (!r)
+            continue;
+        if (r == q)
+            needs = count;
+        s->victims[count] = (struct sched_victim){
+            .priority = at_any_cost && r != q ? API_PRIORITY_IDLE : r->job->rq.priority,
+            .recompute = r->kv_count, .admitted = s->admitted[i],
+            .preempted_count = at_any_cost ? 0 : r->preempted_count};
+        who[count++] = r;
+    }
+    uint32_t victim = sched_policy_victim(s->victims, count, needs);
+    if (victim == count)
+        return false;
+    sched_preempt(s, who[victim]);
+    return who[victim] != q;
+}
+
+/* --- building the step --------------------------------------------------------------------- */
+
+static void sched_plan_rows(struct sched *s)
+{
+    uint32_t decoders = 0;
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
+        const struct seq *q = s->slots[i];
+        s->runners[i] = (struct sched_runner){0};
+        if (!q)
+            continue;
+        s->runners[i] = (struct sched_runner){
+            .rows_left = seq_rows_left(q), .is_decoder = q->state == SEQ_STATE_DECODE,
+            .is_held = q->job->is_held || q->job->credit <= 0, .admitted = s->admitted[i]};
+        decoders += s->runners[i].is_decoder && !s->runners[i].is_held;
+    }
+    sched_policy_rows(s->runners, s->o.limits.seqs_max, sched_policy_chunk(&s->pace, decoders),
+                      s->o.limits.rows_max, s->rows);
+}
+
+/* Decoders first: each has a place in the step, and may make somebody give way. A prompt takes what
+ * pages there are and waits for the rest. */
+static uint32_t sched_give_pages(struct sched *s)
+{
+    uint32_t sum = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
+            if (!s->slots[i] || !s->rows[i] || s->runners[i].is_decoder != (pass == 0))
+                continue;
+            struct seq *q = s->slots[i];
+            bool ok = sched_grow(s, q, s->rows[i]);
+            while (!ok && pass == 0 && sched_make_room(s, q, false))
+                ok = sched_grow(s, q, s->rows[i]);
+            if (s->slots[i] != q)
+                continue; /* it gave way itself */
+            if (!ok)
+                s->rows[i] = (uint32_t)base_min(s->rows[i], sched_room(s, q));
+        }
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++)
+        sum += s->slots[i] ? s->rows[i] : 0;
+    return sum;
+}
+
+/* Everyone waits for a page that another one holds: the oldest goes on, the others make room. */
+static uint32_t sched_break_tie(struct sched *s)
+{
+    struct seq *oldest = NULL;
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++)
+        if (s->slots[i] && !s->runners[i].is_held && s->runners[i].rows_left &&
+            (!oldest || s->admitted[i] < s->admitted[oldest->slot]))
+            oldest = s->slots[i];
+    if (!oldest)
+        return 0;
+    bool ok = sched_grow(s, oldest, 1);
+    while (!ok && sched_make_room(s, oldest, true))
+        ok = sched_grow(s, oldest, 1);
+    must(ok); /* budget: one sequence always fits the pool alone */
+    s->rows[oldest->slot] = 1;
+    return 1;
+}
+
+static bool sched_wants_answer(const struct seq *q, uint32_t rows)
+{
+    return rows == seq_rows_left(q) && q->job->rq.kind != API_KIND_PREFILL;
+}
+
+static void sched_add_out(struct sched *s, struct seq *q, uint32_t row)
+{
+    struct sched_set *t = &s->set;
+    uint32_t out = t->outs_count++;
+    t->out_rows[out] = row;
+    t->outs[out] = q;
+    t->sample[out] = sampler_row(&q->sampler);
+    t->adjust_count += sampler_adjust(&q->sampler, out, t->adjust + t->adjust_count,
+                                      SCHED_ADJUST_MAX - t->adjust_count);
+}
+
+static void sched_add_seq(struct sched *s, struct seq *q, uint32_t rows)
+{
+    struct sched_set *t = &s->set;
+    uint32_t n = t->seqs_count++;
+    for (uint32_t i = 0; i < rows; i++) {
+        uint32_t row = t->rows_count++;
+        t->ids[row] = seq_ids(q)[q->kv_count + i];
+        t->pos[row] = (int32_t)(q->kv_count + i);
+        t->seq[row] = (uint16_t)n;
+    }
+    t->len[n] = q->kv_count + rows;
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
+        uint32_t *to = t->pages[g] + (size_t)n * s->o.limits.pages_max[g];
+        memcpy(to, q->pages[g].pages, q->pages[g].count * sizeof *to);
+    }
+    if (sched_wants_answer(q, rows))
+        sched_add_out(s, q, t->rows_count - 1);
+}
+
+static void sched_build(struct sched *s, struct step *step)
+{
+    struct sched_set *t = &s->set;
+    t->rows_count = t->seqs_count = t->outs_count = t->adjust_count = t->decoders_count = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < s->o.limits.seqs_max; i++)
+            if (s->slots[i] && s->rows[i] && s->runners[i].is_decoder == (pass == 0)) {
+                t->decoders_count += pass == 0;
+                sched_add_seq(s, s->slots[i], s->rows[i]);
+            }
+    *step = (struct step){
+        .rows = t->rows_count, .seqs = t->seqs_count, .outs = t->outs_count,
+        .ids = t->ids, .pos = t->pos, .seq = t->seq, .out_rows = t->out_rows,
+        .kv = {.len = t->len}, .copies = s->o.pool->copies,
+        .copies_count = s->o.pool->copies_count,
+        .adjust = t->adjust, .adjust_count = t->adjust_count, .sample = t->sample};
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
+        step->kv.pages[g] = t->pages[g];
+        step->kv.pages_max[g] = s->o.limits.pages_max[g];
+    }
+}
+
+/* --- after the step ------------------------------------------------------------------------ */
+
+/* Pages that no later row can see any more. */
+static void sched_drop_behind(struct sched *s, struct seq *q)
+{
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
+        uint32_t window = s->o.layout->window[g];
+        struct seq_pages *p = &q->pages[g];
+        while (window && p->first < p->count &&
+               (uint64_t)(p->first + 1) * KV_PAGE_TOKENS + window <= (uint64_t)q->kv_count + 1) {
+            kv_pool_unref(s->o.pool, g, p->pages[p->first]);
+            p->pages[p->first++] = KV_PAGE_NONE;
+        }
+    }
+}
+
+static void sched_progress_event(struct sched *s, struct seq *q)
+{
+    int64_t now = sched_ns(s);
+    if (q->job->is_started || q->choice != 0 ||
+        now - q->progress_ns < SCHED_PROGRESS_MS * INT64_C(1000000))
+        return;
+    struct sched_events ev = {.count = 0};
+    q->progress_ns = now;
+    sched_event(&ev, API_EVENT_PROGRESS)->progress = (struct api_progress){
+        q->kv_count, q->prompt_count, (float)s->stats.prefill_tokens_per_s};
+    sched_emit(s, q->job, 0, NULL, &ev);
+}
+
+static void sched_take(struct sched *s, struct seq *q, const struct step_out *out, uint32_t i)
+{
+    struct sched_events ev = {.count = 0};
+    struct seq_sampled r = {.id = out->ids[i], .logprob = out->logprob[i]};
+    struct api_text text;
+    struct err why;
+    if (out->raw_ids) {
+        r.top_ids = out->raw_ids + (size_t)i * s->o.limits.top_max;
+        r.top_logits = out->raw_val + (size_t)i * s->o.limits.top_max;
+        r.lse = out->lse[2 * i];
+    }
+    if (!vocab_has(s->o.vocab, r.id) || !seq_take(q, &r, &text)) {
+        err_set(&why, ERR_MEMORY, "request: no memory for its reply");
+        sched_fail(s, q->job, &why);
+        return;
+    }
+    sched_start(s, q->job, &ev);
+    sched_echo(q, &ev);
+    if (text.text.len)
+        sched_event(&ev, API_EVENT_CONTENT)->text = text;
+    if (q->state == SEQ_STATE_DONE)
+        sched_done(s, q, &r.id, &ev);
+    else
+        sched_emit(s, q->job, q->choice, &r.id, &ev);
+}
+
+/* A prompt that is only to be stored is done with its last row. */
+static void sched_prefilled(struct sched *s, struct seq *q)
+{
+    struct sched_events ev = {.count = 0};
+    if (q->job->rq.kind != API_KIND_PREFILL || seq_rows_left(q))
+        return;
+    q->state = SEQ_STATE_DONE;
+    q->done = API_DONE_EOS;
+    sched_start(s, q->job, &ev);
+    sched_done(s, q, NULL, &ev);
+}
+
+/* A quarter of the newest. */
+static void sched_smooth(double *old, double now)
+{
+    *old = *old > 0 ? *old * 0.75 + now * 0.25 : now;
+}
+
+static void sched_measure(struct sched *s, double ms)
+{
+    const struct sched_set *t = &s->set;
+    uint32_t prompt_rows = t->rows_count - t->decoders_count;
+    s->stats.steps++;
+    s->stats.tokens_done += t->rows_count;
+    s->stats.is_prefilling = prompt_rows > 0;
+    if (prompt_rows == 0) {
+        sched_smooth(&s->pace.decode_ms, ms);
+        sched_smooth(&s->stats.decode_tokens_per_s, t->decoders_count * 1000.0 / ms);
+    } else {
+        double rest = t->decoders_count && ms > s->pace.decode_ms ? ms - s->pace.decode_ms : ms;
+        sched_smooth(&s->pace.row_ms, rest / prompt_rows);
+        sched_smooth(&s->stats.prefill_tokens_per_s, prompt_rows * 1000.0 / rest);
+    }
+}
+
+static void sched_after(struct sched *s, const struct step_out *out)
+{
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++)
+        if (s->slots[i] && s->rows[i]) {
+            s->slots[i]->kv_count += s->rows[i];
+            sched_drop_behind(s, s->slots[i]);
+        }
+    for (uint32_t i = 0; i < s->set.outs_count; i++)
+        if (s->set.outs[i])
+            sched_take(s, s->set.outs[i], out, i);
+    s->set.outs_count = 0;
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
+        struct seq *q = s->slots[i];
+        if (!q || !s->rows[i] || q->state != SEQ_STATE_PREFILL)
+            continue;
+        if (seq_rows_left(q))
+            sched_progress_event(s, q);
+        else
+            sched_prefilled(s, q);
+    }
+}
+
+static void sched_count_waiting(struct sched *s)
+{
+    s->stats.tokens_waiting = 0;
+    list_each (link, &s->waiting)
+        s->stats.tokens_waiting += seq_rows_left(list_item(link, struct seq, link));
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++)
+        if (s->slots[i] && s->slots[i]->state == SEQ_STATE_PREFILL)
+            s->stats.tokens_waiting += seq_rows_left(s->slots[i]);
+}
+
+enum sched_result sched_step(struct sched *s, struct err *e)
+{
+    struct step step;
+    struct step_out out;
+    sched_admit(s);
+    sched_plan_rows(s);
+    if (sched_give_pages(s) == 0 && sched_break_tie(s) == 0)
+        return SCHED_RESULT_IDLE;
+    sched_build(s, &step);
+    int64_t begin = sched_ns(s);
+    if (!s->o.backend->submit(s->o.device, s->o.prepared, &step, e))
+        return SCHED_RESULT_LOST;
+    kv_pool_copied(s->o.pool);
+    if (!s->o.backend->wait(s->o.device, s->o.prepared, &out, e))
+        return SCHED_RESULT_LOST;
+    sched_measure(s, (double)(sched_ns(s) - begin + 1) / 1e6);
+    sched_after(s, &out);
+    sched_count_waiting(s);
+    return SCHED_RESULT_WORKED;
+}
+
+void sched_deinit(struct sched *s)
+{
+    list_each (link, &s->jobs)
+        sched_free(s, list_item(link, struct job, link));
+}

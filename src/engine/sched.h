@@ -1,0 +1,107 @@
+/* sched - the engine thread's work: admit sequences, pack a step, run it, emit what it said.
+ *
+ * Owns:      the waiting line, the slots, the arrays of struct step, jobs from submit to their end.
+ * Not:       decisions (sched_policy), tokens to text (seq), bytes of frames (engine_host), pages'
+ *            counts (kv_pool), the device (whoever opened it).
+ * Invariant: a running sequence has a slot and holds exactly the pages of its kv_count tokens and
+ *            of the rows of the step at hand. Each choice ends once; a job is freed with its last
+ *            choice, its error or its cancel, and nothing is emitted for it afterwards.
+ *            A full pool costs time, never a request: the victim waits and is computed again.
+ *
+ *     submit -> waiting line -> slot: PREFILL -> DECODE -> DONE -> free
+ *                    ^------------- preempted ---/
+ *     step: admit | rows per runner | pages | submit | wait | take tokens | emit
+ *
+ * Thread:    engine thread. Batches go to the sink from inside sched_step and sched_submit.
+ * Limits:    step_limits at init: slots, rows of a step; SCHED_ADJUST_MAX logit adjustments a step.
+ */
+#ifndef SHOAL_ENGINE_SCHED_H
+#define SHOAL_ENGINE_SCHED_H
+
+#include "base/chrono.h"
+#include "base/mem.h"
+#include "engine/sched_policy.h"
+#include "engine/seq.h"
+#include "kv/kv_pool.h"
+#include "tensor/backend.h"
+
+#define SCHED_ADJUST_MAX (1u << 20)
+#define SCHED_COPIES_MAX 1024u /* copy-on-write pages of one step */
+
+struct sched_options {
+    const struct backend *backend;
+    struct device *device;
+    struct prepared *prepared;
+    struct step_limits limits;
+    const struct kv_layout *layout;
+    struct kv_pool *pool;
+    const struct vocab *vocab;
+    struct mem *mem;            /* arrays come from here */
+    struct chrono clock;
+    struct api_sink sink;
+    str model;                  /* for STARTED */
+    uint64_t model_hash;
+    int64_t load_ns;            /* how long the load took, for the first requests' usage */
+    uint32_t loop_tokens;
+    double step_target_ms;      /* 0: auto */
+    int64_t credit;             /* bytes a request may be ahead of its reader; 0: endless */
+};
+
+struct sched_stats {
+    uint64_t steps, tokens_done; /* rows computed */
+    uint32_t running, waiting;
+    uint64_t tokens_waiting;     /* prompt tokens not computed, of both */
+    uint64_t preemptions, recomputed_tokens;
+    double prefill_tokens_per_s, decode_tokens_per_s; /* recent */
+    bool is_prefilling;
+};
+
+/* One step's arrays. */
+struct sched_set {
+    int32_t *ids, *pos;
+    uint16_t *seq;
+    uint32_t *out_rows, *len;
+    uint32_t *pages[KV_GROUPS_MAX];
+    struct sample_row *sample;
+    struct logit_adjust *adjust;
+    struct seq **outs;   /* [outs] who waits for the answer */
+    uint32_t rows_count, seqs_count, outs_count, adjust_count, decoders_count;
+};
+
+struct sched {
+    struct sched_options o;
+    struct list waiting; /* seq.link, by arrival */
+    struct list jobs;    /* job.link */
+    struct seq **slots;  /* [seqs_max] or NULL */
+    struct sched_runner *runners;
+    struct sched_victim *victims;
+    struct seq **victim_seqs;
+    uint32_t *rows;      /* [seqs_max] of the step at hand */
+    struct seq_pages *slot_pages; /* [seqs_max][groups] */
+    struct sched_set set;
+    struct sched_pace pace;
+    struct sched_stats stats;
+    uint64_t arrivals, admissions, rounds;
+    uint64_t *admitted;  /* [seqs_max] order of admission */
+    uint64_t adjust_reserved;
+    const struct seq *blocked; /* head that does not fit, since when, passed how often */
+    int64_t blocked_ms;
+    uint32_t bypassed;
+};
+
+BASE_USE_RESULT bool sched_init(struct sched *s, const struct sched_options *o, struct err *e);
+void sched_deinit(struct sched *s); /* frees every job without a word */
+
+/* Takes the job over: prompt_make has succeeded. */
+void sched_submit(struct sched *s, struct job *j);
+/* Unknown ids are ignored: the request has just ended. */
+void sched_cancel(struct sched *s, uint64_t id);
+void sched_hold(struct sched *s, uint64_t id, bool on);
+void sched_credit(struct sched *s, uint64_t id, uint32_t bytes);
+
+enum sched_result { SCHED_RESULT_IDLE, SCHED_RESULT_WORKED, SCHED_RESULT_LOST };
+/* One step. IDLE: nothing can run until something is submitted, released or cancelled. LOST: the
+ * device failed for good; e says why. */
+BASE_USE_RESULT enum sched_result sched_step(struct sched *s, struct err *e);
+
+#endif
