@@ -103,6 +103,20 @@ void api_event_print(struct buf *out, const struct api_event *ev)
     }
 }
 
+size_t api_batch_weight(const struct api_batch *b)
+{
+    size_t weight = 32 + b->ids_count * sizeof *b->ids;
+    for (uint32_t i = 0; i < b->events_count; i++) {
+        const struct api_event *ev = &b->events[i];
+        weight += 32;
+        if (ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING)
+            weight += ev->text.text.len + ev->text.logprobs_count * sizeof(struct api_logprob);
+        if (ev->kind == API_EVENT_CALL_ARGS)
+            weight += ev->call.args.len;
+    }
+    return weight;
+}
+
 /* --- order --------------------------------------------------------------------------------- */
 
 void api_order_init(struct api_order *o, const struct api_request *rq)

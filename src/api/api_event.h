@@ -214,6 +214,10 @@ void api_order_init(struct api_order *o, const struct api_request *rq);
 /* False: ERR_ENGINE naming the event that came out of order; o is then of no further use. */
 BASE_USE_RESULT bool api_order_add(struct api_order *o, const struct api_batch *b, struct err *e);
 
+/* What a batch counts against its request's credit: its text, arguments and a little per event, so
+ * that child and endpoint reckon alike without looking at frames. */
+size_t api_batch_weight(const struct api_batch *b);
+
 /* One line without content: kind, lengths, numbers. */
 void api_event_print(struct buf *out, const struct api_event *ev);
 const char *api_event_name(enum api_event_kind kind);

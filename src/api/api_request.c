@@ -302,7 +302,7 @@ static bool api_check_resume(const struct api_request *rq, uint64_t *parts, stru
         return true;
     must(r->partials || r->partials_count == 0);
     uint32_t choices = api_request_choices(rq);
-    if (r->partials_count > choices)
+    if (r->partials_count == 0 || r->partials_count > choices)
         return api_error_set(e, ERR_REQUEST, NULL, STR("resume"),
                              "resume: %u partial replies for %u choices", r->partials_count,
                              choices);

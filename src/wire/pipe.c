@@ -1,6 +1,7 @@
 #include "wire/pipe.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -171,6 +172,22 @@ bool pipe_send(struct pipe *p, enum pipe_class class, str frame)
     buf_add(&q->bytes, frame);
     loop_watch_set(&p->watch, LOOP_READY_WRITE, true);
     return true;
+}
+
+bool pipe_flush(struct pipe *p, int64_t timeout_ms)
+{
+    int64_t end_ms = loop_ms() + timeout_ms;
+    while (!p->is_closed && !p->has_ended && pipe_waiting(p)) {
+        pipe_write(p);
+        int64_t left_ms = end_ms - loop_ms();
+        struct pollfd fd = {.fd = p->fd, .events = POLLOUT};
+        if (!pipe_waiting(p))
+            break;
+        if (left_ms <= 0 || (poll(&fd, 1, (int)left_ms) < 0 && errno != EINTR) ||
+            fd.revents & (POLLERR | POLLHUP))
+            return false;
+    }
+    return pipe_waiting(p) == 0;
 }
 
 size_t pipe_waiting(const struct pipe *p)

@@ -36,6 +36,9 @@ void pipe_close(struct pipe *p); /* NULL is allowed; what waits is dropped */
 
 /* Queues one whole frame (copied). False: no room, or the other side is gone. */
 bool pipe_send(struct pipe *p, enum pipe_class class, str frame);
+/* Writes what waits without the loop, at most timeout_ms; bytes that arrive meanwhile stay unread.
+ * False: not all of it. For the last words to a child. */
+bool pipe_flush(struct pipe *p, int64_t timeout_ms);
 size_t pipe_waiting(const struct pipe *p); /* bytes in both queues */
 
 #endif

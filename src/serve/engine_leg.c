@@ -1,0 +1,711 @@
+#include "serve/engine_leg.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/proc.h"
+#include "wire/pipe.h"
+
+#define ENGINE_LEG_TICK_MS 250
+#define ENGINE_LEG_HEALTHY_MS 10000 /* of progress: crashes before it are forgotten */
+#define ENGINE_LEG_RETRY_MS 60000   /* after a crash loop */
+#define ENGINE_LEG_OOM_SCORE 500    /* a child goes first */
+#define ENGINE_LEG_QUEUE_MAX ((size_t)1 << 30)
+#define ENGINE_LEG_IDS_MAX ((size_t)1 << 26) /* bytes of ids of one choice */
+
+/* What one choice has given, for a resume. */
+struct engine_leg_choice {
+    struct buf ids;
+    bool is_done;
+};
+
+struct engine_leg_request {
+    struct list link;
+    const struct api_request *rq;
+    struct api_sink sink;
+    struct api_order order;
+    struct engine_leg_choice *choices;
+    uint32_t choices_count, respawns;
+    bool is_submitted; /* to the child at hand */
+    bool is_started;   /* the client has something of it */
+    bool is_resumed;   /* ... which was told the ids it has */
+    bool is_held;
+};
+
+struct engine_leg {
+    struct engine_leg_options o;
+    struct arena arena; /* texts of load */
+    struct api_load load;
+    struct proc proc;
+    struct pipe *pipe;
+    struct api_frame_reader reader;
+    struct loop_timer tick, start;
+    struct list requests; /* by arrival */
+    struct map by_id;
+    struct buf out;
+    enum api_health_state state;
+    struct err why;       /* of FAILED, RESTARTING; code NONE otherwise */
+    struct api_loading loading;
+    struct arena model_arena;
+    struct api_model model; /* context_max 0: never loaded */
+    uint64_t model_hash;
+    struct api_beat beat;
+    int64_t moved_ms;   /* when progress was seen last */
+    int64_t heard_ms;   /* when a frame came last */
+    int64_t healthy_ms; /* progress since the last start */
+    uint32_t crashes, restarts;
+    bool was_faulted;
+};
+
+static void engine_leg_spawn(void *ctx);
+
+static void engine_leg_changed(struct engine_leg *l)
+{
+    if (l->o.on_change)
+        l->o.on_change(l->o.ctx);
+}
+
+/* --- requests ------------------------------------------------------------------------------ */
+
+static struct engine_leg_request *engine_leg_find(const struct engine_leg *l, uint64_t id)
+{
+    return map_to_pointer(map_value_number(&l->by_id, id, 0));
+}
+
+static void engine_leg_forget(struct engine_leg *l, struct engine_leg_request *r)
+{
+    map_delete_number(&l->by_id, r->rq->id);
+    list_remove(&r->link);
+    for (uint32_t i = 0; i < r->choices_count; i++)
+        buf_deinit(&r->choices[i].ids);
+    free(r->choices);
+    free(r);
+}
+
+static struct engine_leg_request *engine_leg_remember(struct engine_leg *l,
+                                                      const struct api_request *rq,
+                                                      struct api_sink sink)
+{
+    uint32_t count = api_request_choices(rq);
+    struct engine_leg_request *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->rq = rq;
+    r->sink = sink;
+    r->choices_count = count;
+    r->choices = calloc(count, sizeof *r->choices);
+    if (!r->choices || !map_put_number(&l->by_id, rq->id, map_of_pointer(r))) {
+        free(r->choices);
+        free(r);
+        return NULL;
+    }
+    api_order_init(&r->order, rq);
+    for (uint32_t i = 0; i < count; i++)
+        buf_init(&r->choices[i].ids, ENGINE_LEG_IDS_MAX);
+    list_push_last(&l->requests, &r->link);
+    return r;
+}
+
+/* The request's ERROR; it is forgotten before the reader hears of it. */
+static void engine_leg_fail(struct engine_leg *l, struct engine_leg_request *r,
+                            const struct err *why)
+{
+    struct api_event ev = {.kind = API_EVENT_ERROR};
+    struct api_batch b = {.request_id = r->rq->id, .events = &ev, .events_count = 1};
+    struct api_sink sink = r->sink;
+    ev.error.err = *why;
+    engine_leg_forget(l, r);
+    sink.on_batch(sink.ctx, &b);
+}
+
+/* Ends every request that `which` names. A callback may submit or cancel: after each the list is
+ * looked at anew. */
+static void engine_leg_fail_some(struct engine_leg *l, const struct err *why,
+                                 bool (*which)(const struct engine_leg_request *r))
+{
+    struct err copy = *why;
+    for (bool again = true; again;) {
+        again = false;
+        list_each (link, &l->requests) {
+            struct engine_leg_request *r = list_item(link, struct engine_leg_request, link);
+            if (!which(r))
+                continue;
+            engine_leg_fail(l, r, &copy);
+            again = true;
+            break;
+        }
+    }
+}
+
+static bool engine_leg_is_any(const struct engine_leg_request *r) { return r != NULL; }
+static bool engine_leg_has_started(const struct engine_leg_request *r) { return r->is_started; }
+static bool engine_leg_has_lost(const struct engine_leg_request *r)
+{
+    return r->respawns > ENGINE_LEG_RESPAWNS_MAX;
+}
+
+/* --- to the child -------------------------------------------------------------------------- */
+
+static bool engine_leg_send(struct engine_leg *l, enum pipe_class class, const struct api_frame *f,
+                            struct err *e)
+{
+    buf_clear(&l->out);
+    if (!l->pipe)
+        return err_set(e, ERR_ENGINE, "engine: no child");
+    if (!api_frame_write(&l->out, f, e))
+        return false;
+    for (str rest = buf_view(&l->out); rest.len;) {
+        size_t n = api_frame_first(rest);
+        if (!pipe_send(l->pipe, class, str_sub(rest, 0, n)))
+            return err_set(e, ERR_ENGINE, "engine: the child does not take its frames");
+        rest = str_from(rest, n);
+    }
+    return true;
+}
+
+/* Its partial replies as ids; only choices that have not ended. */
+static bool engine_leg_resume(const struct engine_leg *l, const struct engine_leg_request *r,
+                              struct arena *a, struct api_request *rq, struct err *e)
+{
+    struct api_resume *resume = ARENA_NEW(a, struct api_resume);
+    struct api_partial *p = ARENA_ARRAY(a, struct api_partial, r->choices_count);
+    if (!resume || !p)
+        return err_set(e, ERR_MEMORY, "engine: no memory to resume a request");
+    resume->model_hash = l->model_hash;
+    resume->partials = p;
+    for (uint32_t i = 0; i < r->choices_count; i++) {
+        const struct buf *ids = &r->choices[i].ids;
+        uint32_t count = (uint32_t)(ids->len / sizeof(int32_t));
+        if (r->choices[i].is_done)
+            continue;
+        p[resume->partials_count++] = (struct api_partial){
+            .choice = i, .tokens_used = count,
+            .message = {.role = API_ROLE_ASSISTANT,
+                        .ids = count ? (const int32_t *)(const void *)ids->p : NULL,
+                        .ids_count = count}};
+    }
+    rq->resume = resume;
+    return true;
+}
+
+static bool engine_leg_submit_to_child(struct engine_leg *l, struct engine_leg_request *r,
+                                       struct err *e)
+{
+    struct api_frame f = {.kind = API_FRAME_SUBMIT, .id = r->rq->id, .submit = *r->rq};
+    struct arena a;
+    arena_init(&a, 1u << 20);
+    bool ok = (!r->is_started || engine_leg_resume(l, r, &a, &f.submit, e)) &&
+              engine_leg_send(l, PIPE_DATA, &f, e);
+    arena_deinit(&a);
+    if (!ok)
+        return false;
+    r->is_submitted = true;
+    r->is_resumed = r->is_started;
+    struct api_frame hold = {.kind = API_FRAME_HOLD, .id = r->rq->id, .hold = {true}};
+    return !r->is_held || engine_leg_send(l, PIPE_DATA, &hold, e);
+}
+
+/* A child is ready: what waited, and what its predecessor left. */
+static void engine_leg_submit_all(struct engine_leg *l)
+{
+    struct err why;
+    for (bool again = true; again;) {
+        again = false;
+        list_each (link, &l->requests) {
+            struct engine_leg_request *r = list_item(link, struct engine_leg_request, link);
+            if (r->is_submitted || engine_leg_submit_to_child(l, r, &why))
+                continue;
+            engine_leg_fail(l, r, &why);
+            again = true;
+            break;
+        }
+    }
+}
+
+/* --- the child's life ---------------------------------------------------------------------- */
+
+static void engine_leg_drop_child(struct engine_leg *l)
+{
+    pipe_close(l->pipe);
+    l->pipe = NULL;
+    api_frame_reader_deinit(&l->reader);
+    proc_close(&l->proc);
+    list_each (link, &l->requests)
+        list_item(link, struct engine_leg_request, link)->is_submitted = false;
+}
+
+/* A child that said why, or a load that cannot succeed, is not tried again. */
+static void engine_leg_give_up(struct engine_leg *l, const struct err *why)
+{
+    engine_leg_drop_child(l);
+    l->state = API_HEALTH_FAILED;
+    l->why = *why;
+    engine_leg_changed(l);
+    engine_leg_fail_some(l, why, engine_leg_is_any);
+}
+
+static void engine_leg_again(struct engine_leg *l)
+{
+    static const int64_t delays_ms[] = {0, 1000, 2000, 4000, 8000};
+    if (l->crashes >= ENGINE_LEG_CRASHES_MAX) {
+        struct err why = l->why;
+        err_wrap(&why, "%u crashes in a row", l->crashes);
+        engine_leg_give_up(l, &why);
+        l->crashes = 0;
+        loop_timer_set(&l->start, ENGINE_LEG_RETRY_MS);
+        return;
+    }
+    loop_timer_set(&l->start, delays_ms[l->crashes ? l->crashes - 1 : 0]);
+}
+
+/* The child is gone or was killed. Its requests stay, except those that lost too many children. */
+static void engine_leg_crashed(struct engine_leg *l, const struct err *why)
+{
+    bool was_loaded = l->state == API_HEALTH_READY;
+    log_warn("engine %.*s: %s", STR_ARG(l->load.name), why->text);
+    engine_leg_drop_child(l);
+    if (l->was_faulted && !was_loaded) {
+        engine_leg_give_up(l, &l->why);
+        return;
+    }
+    l->crashes = l->healthy_ms >= ENGINE_LEG_HEALTHY_MS ? 1 : l->crashes + 1;
+    l->restarts++;
+    l->state = API_HEALTH_RESTARTING;
+    l->why = *why;
+    engine_leg_again(l);
+    if (l->state != API_HEALTH_RESTARTING)
+        return;
+    engine_leg_changed(l);
+    list_each (link, &l->requests)
+        list_item(link, struct engine_leg_request, link)->respawns++;
+    engine_leg_fail_some(l, why, engine_leg_has_lost);
+}
+
+static void engine_leg_on_end(void *ctx, const struct err *broken)
+{
+    struct engine_leg *l = ctx;
+    struct proc_end end;
+    struct err why;
+    char text[80] = "no reason known";
+    (void)broken;
+    if (proc_wait(&l->proc, 50, &end))
+        proc_end_text(end, text, sizeof text);
+    err_set(&why, ERR_ENGINE, "the engine child ended: %s", text);
+    if (l->was_faulted)
+        why = l->why;
+    engine_leg_crashed(l, &why);
+}
+
+static void engine_leg_kill(struct engine_leg *l, const struct err *why)
+{
+    proc_signal(&l->proc, SIGKILL);
+    engine_leg_crashed(l, why);
+}
+
+/* --- from the child ------------------------------------------------------------------------ */
+
+static bool engine_leg_record(struct engine_leg_request *r, const struct api_batch *b)
+{
+    struct engine_leg_choice *c = &r->choices[b->choice];
+    if (b->ids_count && !buf_add_bytes(&c->ids, b->ids, b->ids_count * sizeof *b->ids))
+        return false;
+    for (uint32_t i = 0; i < b->events_count; i++) {
+        c->is_done = c->is_done || b->events[i].kind == API_EVENT_DONE;
+        r->is_started = r->is_started || b->events[i].kind == API_EVENT_STARTED;
+    }
+    return true;
+}
+
+/* A resumed reply starts a second time only for the child: that STARTED, the notes beside it, and
+ * what came before it are no news to the client. */
+static uint32_t engine_leg_filter(const struct engine_leg_request *r, const struct api_batch *b,
+                                  struct api_event *out)
+{
+    uint32_t count = 0;
+    bool starts = false;
+    for (uint32_t i = 0; i < b->events_count; i++)
+        starts = starts || b->events[i].kind == API_EVENT_STARTED;
+    for (uint32_t i = 0; i < b->events_count; i++) {
+        enum api_event_kind kind = b->events[i].kind;
+        bool is_old = kind == API_EVENT_STARTED || kind == API_EVENT_QUEUED ||
+                      kind == API_EVENT_PROGRESS || (kind == API_EVENT_NOTE && starts);
+        if (!r->is_resumed || !is_old)
+            out[count++] = b->events[i];
+    }
+    return count;
+}
+
+static bool engine_leg_on_batch(struct engine_leg *l, const struct api_batch *from, struct arena *a,
+                                struct err *e)
+{
+    struct engine_leg_request *r = engine_leg_find(l, from->request_id);
+    if (!r)
+        return true; /* cancelled while this batch was under way */
+    struct api_batch b = *from;
+    struct api_event *events = ARENA_ARRAY(a, struct api_event, b.events_count);
+    if (!events)
+        return err_set(e, ERR_MEMORY, "engine: no memory for %u events", b.events_count);
+    b.events_count = engine_leg_filter(r, from, events);
+    b.events = b.events_count ? events : NULL;
+    if (!api_order_add(&r->order, &b, e))
+        return false;
+    if (!engine_leg_record(r, &b))
+        return err_set(e, ERR_MEMORY, "engine: no memory for the ids of a reply");
+    bool is_over = r->order.is_over;
+    struct api_sink sink = r->sink;
+    if (is_over)
+        engine_leg_forget(l, r);
+    sink.on_batch(sink.ctx, &b);
+    return true;
+}
+
+static bool engine_leg_keep_model(struct engine_leg *l, const struct api_model *m, struct err *e)
+{
+    arena_reset(&l->model_arena);
+    l->model = *m;
+    str *const texts[] = {&l->model.name, &l->model.digest, &l->model.type,
+                          &l->model.chat_template, &l->model.family, &l->model.quant,
+                          &l->model.license, &l->model.info};
+    for (size_t i = 0; i < countof(texts); i++) {
+        *texts[i] = arena_copy(&l->model_arena, *texts[i]);
+        if (!texts[i]->p)
+            return err_set(e, ERR_MEMORY, "engine: no memory for the model's texts");
+    }
+    return true;
+}
+
+static bool engine_leg_on_loaded(struct engine_leg *l, const struct api_model *m, struct err *e)
+{
+    bool is_other = l->model_hash && l->model_hash != m->model_hash;
+    if (!engine_leg_keep_model(l, m, e))
+        return false;
+    l->model_hash = m->model_hash;
+    l->state = API_HEALTH_READY;
+    l->why.code = ERR_NONE;
+    l->moved_ms = loop_ms();
+    engine_leg_changed(l);
+    struct err why;
+    err_set(&why, ERR_ENGINE, "the model's file changed while a reply was under way");
+    if (is_other)
+        engine_leg_fail_some(l, &why, engine_leg_has_started);
+    engine_leg_submit_all(l);
+    return true;
+}
+
+static bool engine_leg_on_hello(struct engine_leg *l, const struct api_hello *h, struct err *e)
+{
+    if (!str_eq(h->build_id, l->o.build_id))
+        return err_set(e, ERR_ENGINE, "the engine child is another build: %.*s, expected %.*s",
+                       STR_ARG(h->build_id), STR_ARG(l->o.build_id));
+    struct api_frame f = {.kind = API_FRAME_LOAD, .load = l->load};
+    return engine_leg_send(l, PIPE_DATA, &f, e);
+}
+
+static void engine_leg_on_beat(struct engine_leg *l, const struct api_beat *b)
+{
+    bool is_busy = b->phase != API_PHASE_IDLE; /* held sequences alone are no work */
+    if (b->progress != l->beat.progress || !is_busy) {
+        int64_t now = loop_ms();
+        if (b->progress != l->beat.progress)
+            l->healthy_ms += now - l->moved_ms;
+        l->moved_ms = now;
+    }
+    l->beat = *b;
+}
+
+static bool engine_leg_obey(struct engine_leg *l, const struct api_frame *f, struct arena *a,
+                            struct err *e)
+{
+    switch (f->kind) {
+    case API_FRAME_HELLO:
+        return engine_leg_on_hello(l, &f->hello, e);
+    case API_FRAME_LOADING:
+        l->moved_ms = f->loading.bytes_done != l->loading.bytes_done ? loop_ms() : l->moved_ms;
+        l->loading = f->loading;
+        engine_leg_changed(l);
+        return true;
+    case API_FRAME_LOADED:
+        return engine_leg_on_loaded(l, &f->model, e);
+    case API_FRAME_BATCH:
+        return engine_leg_on_batch(l, &f->batch, a, e);
+    case API_FRAME_BEAT:
+        engine_leg_on_beat(l, &f->beat);
+        return true;
+    case API_FRAME_FAULT:
+        l->was_faulted = true;
+        l->why = f->fault;
+        return true;
+    case API_FRAME_STATS: case API_FRAME_DESCRIBED: case API_FRAME_NONE_: case API_FRAME_DESCRIBE:
+    case API_FRAME_LOAD: case API_FRAME_DRAIN: case API_FRAME_EXIT: case API_FRAME_SUBMIT:
+    case API_FRAME_CANCEL: case API_FRAME_CREDIT: case API_FRAME_HOLD: case API_FRAME_UNPIN:
+    case API_FRAME_MORE: case API_FRAME_COUNT_:
+        break;
+    }
+    return true;
+}
+
+static void engine_leg_on_bytes(void *ctx, str bytes)
+{
+    struct engine_leg *l = ctx;
+    struct pipe *pipe = l->pipe;
+    struct err why = {0};
+    bool ok = true;
+    l->heard_ms = loop_ms();
+    /* A callback may close the leg's child: then the pipe is another one. */
+    while (ok && bytes.len && l->pipe == pipe) {
+        struct api_message_bytes m;
+        struct api_frame f;
+        enum api_frame_got got = api_frame_reader_next(&l->reader, &bytes, &m, &why);
+        if (got == API_FRAME_GOT_NOTHING)
+            return;
+        ok = got == API_FRAME_GOT_MESSAGE;
+        if (!ok)
+            break;
+        if (m.is_dropped)
+            ok = err_set(&why, ERR_MEMORY, "engine: no memory for a frame");
+        else
+            ok = api_frame_read(&f, &m, &why) && engine_leg_obey(l, &f, &m.arena, &why);
+        arena_deinit(&m.arena);
+    }
+    if (!ok && l->pipe == pipe)
+        engine_leg_kill(l, &why);
+}
+
+/* --- supervisor ---------------------------------------------------------------------------- */
+
+static bool engine_leg_is_stalled(const struct engine_leg *l, struct err *why)
+{
+    int64_t now = loop_ms(), still_ms = now - l->moved_ms;
+    if (l->state == API_HEALTH_STARTING && still_ms > l->o.load_stall_ms)
+        return !err_set(why, ERR_ENGINE, "loading stood still for %lld s",
+                        (long long)(still_ms / 1000));
+    if (l->state != API_HEALTH_READY)
+        return false;
+    if (now - l->heard_ms > l->o.engine_stall_ms)
+        return !err_set(why, ERR_ENGINE, "the engine child was silent for %lld s",
+                        (long long)((now - l->heard_ms) / 1000));
+    int64_t limit = l->o.engine_stall_ms, slow = (int64_t)(l->beat.op_ns_max / 1000000) * 8;
+    if (still_ms <= (slow > limit ? slow : limit))
+        return false;
+    return !err_set(why, ERR_ENGINE, "the engine child made no progress for %lld s",
+                    (long long)(still_ms / 1000));
+}
+
+static void engine_leg_tick(void *ctx)
+{
+    struct engine_leg *l = ctx;
+    struct err why;
+    if (l->pipe && engine_leg_is_stalled(l, &why))
+        engine_leg_kill(l, &why);
+    loop_timer_set(&l->tick, ENGINE_LEG_TICK_MS);
+}
+
+static bool engine_leg_start(struct engine_leg *l, struct err *e)
+{
+    struct proc_options po = {.argv = l->o.argv, .oom_score_add = ENGINE_LEG_OOM_SCORE,
+                              .stderr_fd = -1};
+    struct pipe_handlers h = {.ctx = l, .on_bytes = engine_leg_on_bytes,
+                              .on_end = engine_leg_on_end};
+    if (!proc_start(&l->proc, &po, e))
+        return false;
+    if (!pipe_open(&l->pipe, l->o.loop, l->proc.fd, &h, ENGINE_LEG_QUEUE_MAX, e)) {
+        proc_close(&l->proc);
+        return false;
+    }
+    api_frame_reader_init(&l->reader, API_FRAME_TO_ENDPOINT, API_FRAME_BATCH_MAX * 2);
+    l->state = API_HEALTH_STARTING;
+    l->loading = (struct api_loading){0};
+    l->beat = (struct api_beat){0};
+    l->was_faulted = false;
+    l->healthy_ms = 0;
+    l->moved_ms = l->heard_ms = loop_ms();
+    return true;
+}
+
+static void engine_leg_spawn(void *ctx)
+{
+    struct engine_leg *l = ctx;
+    struct err why;
+    if (engine_leg_start(l, &why)) {
+        engine_leg_changed(l);
+        return;
+    }
+    l->crashes++;
+    l->why = why;
+    engine_leg_again(l);
+}
+
+/* --- provider ------------------------------------------------------------------------------ */
+
+static bool engine_leg_submit(void *self, const struct api_request *rq, struct api_sink sink,
+                              struct api_error *e)
+{
+    struct engine_leg *l = self;
+    if (l->state == API_HEALTH_FAILED)
+        return api_error_set(e, l->why.code, NULL, STR(""), "%s", l->why.text);
+    if (l->by_id.count >= l->o.requests_max)
+        return api_error_set(e, ERR_OVERLOADED, NULL, STR(""), "%u requests wait for %.*s",
+                             l->by_id.count, STR_ARG(l->load.name));
+    must(rq->id && !engine_leg_find(l, rq->id));
+    struct engine_leg_request *r = engine_leg_remember(l, rq, sink);
+    if (!r)
+        return api_error_set(e, ERR_MEMORY, NULL, STR(""), "no memory for a request");
+    if (l->state != API_HEALTH_READY || engine_leg_submit_to_child(l, r, &e->err))
+        return true;
+    struct err why = e->err;
+    engine_leg_forget(l, r);
+    return api_error_set(e, why.code, NULL, STR(""), "%s", why.text);
+}
+
+/* Small frames to a child that is there; one that is gone needs none. */
+static void engine_leg_control(struct engine_leg *l, const struct api_frame *f)
+{
+    struct err ignored;
+    if (l->pipe && !engine_leg_send(l, PIPE_CONTROL, f, &ignored))
+        log_debug("engine: %s", ignored.text);
+}
+
+static void engine_leg_cancel(void *self, uint64_t id)
+{
+    struct engine_leg *l = self;
+    struct engine_leg_request *r = engine_leg_find(l, id);
+    if (!r)
+        return;
+    /* Behind its SUBMIT: a control frame would overtake what is still queued. */
+    struct api_frame f = {.kind = API_FRAME_CANCEL, .id = id};
+    struct err ignored;
+    if (r->is_submitted && r->is_started)
+        engine_leg_control(l, &f);
+    else if (r->is_submitted && !engine_leg_send(l, PIPE_DATA, &f, &ignored))
+        log_debug("engine: %s", ignored.text);
+    engine_leg_forget(l, r);
+}
+
+static void engine_leg_hold(void *self, uint64_t id, bool on)
+{
+    struct engine_leg *l = self;
+    struct engine_leg_request *r = engine_leg_find(l, id);
+    if (!r || r->is_held == on)
+        return;
+    r->is_held = on;
+    struct api_frame f = {.kind = API_FRAME_HOLD, .id = id, .hold = {on}};
+    struct err ignored;
+    if (r->is_submitted && !engine_leg_send(l, PIPE_DATA, &f, &ignored))
+        log_debug("engine: %s", ignored.text);
+}
+
+static void engine_leg_credit(void *self, uint64_t id, uint32_t bytes)
+{
+    struct engine_leg *l = self;
+    struct engine_leg_request *r = engine_leg_find(l, id);
+    struct api_frame f = {.kind = API_FRAME_CREDIT, .id = id, .credit = {bytes}};
+    if (r && r->is_submitted && bytes)
+        engine_leg_control(l, &f);
+}
+
+static size_t engine_leg_models(void *self, struct api_model *out, size_t out_max)
+{
+    struct engine_leg *l = self;
+    if (!l->model.context_max)
+        return 0;
+    if (out_max)
+        out[0] = l->model;
+    return 1;
+}
+
+static void engine_leg_health(void *self, struct api_health *out)
+{
+    struct engine_leg *l = self;
+    *out = (struct api_health){
+        .state = l->state,
+        .reason = l->why.code == ERR_NONE ? STR("") : str_of(l->why.text),
+        .progress = l->loading.bytes_total
+                        ? (float)l->loading.bytes_done / (float)l->loading.bytes_total : 0,
+        .running = l->beat.running,
+        .queued = l->by_id.count > l->beat.running ? l->by_id.count - l->beat.running : 0,
+        .queued_tokens = l->beat.tokens_queued,
+        .prefill_tokens_per_s = l->beat.prefill_tokens_per_s,
+        .decode_tokens_per_s = l->beat.decode_tokens_per_s,
+        .restarts = l->restarts,
+        .progress_age_ms = l->pipe ? loop_ms() - l->moved_ms : 0,
+    };
+}
+
+struct api_provider engine_leg_provider(struct engine_leg *l)
+{
+    return (struct api_provider){l, engine_leg_submit, engine_leg_cancel, engine_leg_hold,
+                                 engine_leg_credit, engine_leg_models, engine_leg_health};
+}
+
+struct api_loading engine_leg_loading(const struct engine_leg *l) { return l->loading; }
+const struct api_beat *engine_leg_beat(const struct engine_leg *l) { return &l->beat; }
+int engine_leg_pid(const struct engine_leg *l) { return (int)l->proc.pid; }
+
+/* --- open, close --------------------------------------------------------------------------- */
+
+static bool engine_leg_init(struct engine_leg *l, const struct engine_leg_options *o, struct err *e)
+{
+    l->o = *o;
+    l->load = *o->load;
+    l->proc = (struct proc){.pidfd = -1, .fd = -1};
+    list_init(&l->requests);
+    map_init(&l->by_id, o->requests_max);
+    buf_init(&l->out, ENGINE_LEG_QUEUE_MAX);
+    arena_init(&l->arena, 1u << 24);
+    arena_init(&l->model_arena, API_FRAME_BATCH_MAX * 2);
+    str *const texts[] = {&l->load.path, &l->load.name, &l->load.level, &l->load.chat_template};
+    for (size_t i = 0; i < countof(texts); i++) {
+        *texts[i] = arena_copy(&l->arena, *texts[i]);
+        if (!texts[i]->p)
+            return err_set(e, ERR_MEMORY, "engine: no memory");
+    }
+    return loop_timer_open(&l->tick, o->loop, engine_leg_tick, l, e) &&
+           loop_timer_open(&l->start, o->loop, engine_leg_spawn, l, e) && engine_leg_start(l, e);
+}
+
+bool engine_leg_open(struct engine_leg **out, const struct engine_leg_options *o, struct err *e)
+{
+    struct engine_leg *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ERR_MEMORY, "engine: no memory");
+    if (!engine_leg_init(l, o, e)) {
+        engine_leg_close(l, 0);
+        return false;
+    }
+    loop_timer_set(&l->tick, ENGINE_LEG_TICK_MS);
+    *out = l;
+    return true;
+}
+
+/* EXIT goes by hand: the loop may not turn any more. */
+static void engine_leg_exit(struct engine_leg *l, int64_t grace_ms)
+{
+    struct api_frame f = {.kind = API_FRAME_EXIT};
+    struct err ignored;
+    struct proc_end end;
+    if (!l->pipe || grace_ms <= 0)
+        return;
+    if (engine_leg_send(l, PIPE_CONTROL, &f, &ignored) && pipe_flush(l->pipe, grace_ms))
+        proc_wait(&l->proc, grace_ms, &end);
+}
+
+void engine_leg_close(struct engine_leg *l, int64_t grace_ms)
+{
+    if (!l)
+        return;
+    loop_timer_close(&l->tick);
+    loop_timer_close(&l->start);
+    engine_leg_exit(l, grace_ms);
+    while (!list_is_empty(&l->requests))
+        engine_leg_forget(l, list_item(list_first(&l->requests), struct engine_leg_request, link));
+    engine_leg_drop_child(l);
+    map_deinit(&l->by_id);
+    buf_deinit(&l->out);
+    arena_deinit(&l->arena);
+    arena_deinit(&l->model_arena);
+    free(l);
+}

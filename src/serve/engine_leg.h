@@ -1,0 +1,56 @@
+/* engine_leg - one model in one engine child, as a provider; and the child's supervisor.
+ *
+ * Owns:      the child process, its pipe, the requests it was given and what they have said, the
+ *            decision when a child is dead, wedged or not worth another try.
+ * Not:       which leg a request goes to (route), how a reply is written (dialect), when a model is
+ *            loaded or unloaded (residency).
+ * Invariant: a request that was taken gets its whole reply or one ERROR, whatever happens to the
+ *            child: not started, it is submitted again; started, it goes on from the exact ids that
+ *            the client has, so that the rest is bit-equal. Batches come only from the loop.
+ *
+ *     STARTING --LOADED--> READY --crash, stall--> RESTARTING --0 1 2 4 8 s--> STARTING
+ *        |                                             | five crashes in a row
+ *        +--FAULT before LOADED--> FAILED <------------+   (a crash loop is tried again after 60 s)
+ *
+ * Thread:    the endpoint's loop.
+ * Limits:    requests_max; a request survives ENGINE_LEG_RESPAWNS_MAX children.
+ */
+#ifndef SHOAL_SERVE_ENGINE_LEG_H
+#define SHOAL_SERVE_ENGINE_LEG_H
+
+#include "api/api_frame.h"
+#include "api/api_provider.h"
+#include "wire/loop.h"
+
+#define ENGINE_LEG_RESPAWNS_MAX 2u
+#define ENGINE_LEG_CRASHES_MAX 5u
+
+struct engine_leg;
+struct engine_leg_options {
+    struct loop *loop;
+    const struct api_load *load; /* copied */
+    str build_id;                /* the child must be the same build; must outlive the leg */
+    const char *const *argv;     /* of the child: "shoal", "engine", NULL */
+    int64_t engine_stall_ms, load_stall_ms; /* no progress for so long: killed */
+    uint32_t requests_max;
+    /* Something that health or models tell has changed; may be NULL. From the loop. */
+    void (*on_change)(void *ctx);
+    void *ctx;
+};
+
+/* Starts the child and its load. */
+BASE_USE_RESULT bool engine_leg_open(struct engine_leg **out, const struct engine_leg_options *o,
+                                     struct err *e);
+/* Asks the child to end, waits at most grace_ms, then kills it: its memory is back when this
+ * returns. Requests it still has get nothing any more. Not from a callback. NULL is allowed. */
+void engine_leg_close(struct engine_leg *l, int64_t grace_ms);
+
+struct api_provider engine_leg_provider(struct engine_leg *l);
+
+/* Bytes of the load so far; total 0: not known yet. */
+struct api_loading engine_leg_loading(const struct engine_leg *l);
+/* The last heartbeat. */
+const struct api_beat *engine_leg_beat(const struct engine_leg *l);
+int engine_leg_pid(const struct engine_leg *l); /* 0: no child at this moment */
+
+#endif
