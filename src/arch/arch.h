@@ -31,7 +31,8 @@ enum arch_has {
     ARCH_HAS_QK_NORM = 1 << 5,
     ARCH_HAS_SINKS = 1 << 6,
     ARCH_HAS_FUSED_QKV = 1 << 7,   /* attn_qkv.weight, rows q, k, v */
-    ARCH_HAS_SHARED_EXPERT = 1 << 8,
+    ARCH_HAS_ROUTER_BIAS = 1 << 8, /* ffn_gate_inp.bias */
+    ARCH_HAS_EXPERT_BIAS = 1 << 9, /* ffn_gate_exps.bias and the like */
 };
 
 struct arch_rope {
@@ -54,16 +55,19 @@ struct arch_layer {
 struct hparams {
     const struct arch *arch;
     uint32_t n_layer, n_embd, n_vocab;
-    uint32_t n_ctx; /* as trained */
+    uint32_t n_ctx;  /* as trained */
     uint32_t dk, dv; /* columns per head */
     float eps;
-    uint32_t has; /* enum arch_has */
+    uint32_t has;    /* enum arch_has */
     struct arch_rope rope, rope_window; /* rope_window: of layers with a window */
-    float attn_scale, attn_softcap, final_softcap, embed_scale;
-    uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
+    float attn_scale, attn_softcap, final_softcap, embed_scale; /* a softcap of 0: none */
+    struct op_glu glu;
+    uint32_t n_expert, n_expert_used, n_ff_expert; /* n_expert 0: no experts */
     enum op_gate gate;
-    bool expert_norm;
+    bool expert_norm; /* the weights of the chosen sum to 1 */
     float expert_scale;
+    bool is_causal, has_pooling; /* pooling: the answer is a vector, there are no logits */
+    enum op_pool pooling;
     struct arch_layer layers[ARCH_LAYERS_MAX];
 };
 

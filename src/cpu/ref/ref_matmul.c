@@ -232,9 +232,11 @@ static void f32_product(const struct matmul_args *a)
 
 /* ---- integer activations ---- */
 
-static int8_t code_at(const struct panel *p, size_t column, size_t k)
+/* dst[count] = codes k .. k + count of one column. */
+static void codes_of(int8_t *dst, const struct panel *p, size_t column, size_t k, size_t count)
 {
-    return (int8_t)p->p[(k / 4 * p->columns + column - p->first) * 4 + k % 4];
+    for (size_t i = 0; i < count; i += 4)
+        memcpy(dst + i, p->p + ((k + i) / 4 * p->columns + column - p->first) * 4, 4);
 }
 
 /* Word `index` of a section. */
@@ -257,14 +259,15 @@ static float step_of(const struct int_product *j, const struct cpu_codes *w, siz
     struct panel p = panel_of(j->a, j->form, column);
     size_t step = j->type->step, sub = j->type->sub;
     int32_t dot = 0, min = 0;
+    int8_t x[256];
     float ad;
+    codes_of(x, &p, column, k, step);
     memcpy(&ad, word_at(&p, j->l.d, column, k / forms[j->form].block), 4);
     for (size_t s = 0; s < step / sub; s++) {
         int32_t products = 0, sum = 0;
         for (size_t i = s * sub; i < (s + 1) * sub; i++) {
-            int32_t x = code_at(&p, column, k + i);
-            products += w->q[i] * x;
-            sum += x;
+            products += w->q[i] * x[i];
+            sum += x[i];
         }
         dot += w->sc[s] * products;
         min += w->mn[s] * sum;
