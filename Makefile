@@ -265,9 +265,9 @@ TSAN_QUICK = $(foreach p,$(THREADED),"$(p:$(BUILD)/%=$(BUILD)/tsan/%)")
 sanitized  = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) WARN=-w
 
 asan-programs:
-	@$(call sanitized,asan) SAN="$(ASAN_FLAGS)" quick-programs
+	+@$(call sanitized,asan) SAN="$(ASAN_FLAGS)" quick-programs
 tsan-programs:
-	@$(call sanitized,tsan) SAN="$(TSAN_FLAGS)" threaded-programs
+	+@$(call sanitized,tsan) SAN="$(TSAN_FLAGS)" threaded-programs
 quick-programs: $(QUICK)
 threaded-programs: $(THREADED)
 asan: asan-programs ## quick tests under ASan and UBSan
