@@ -281,7 +281,7 @@ fuzz-%: tests/fuzz/%_fuzz.c $(SRC) ## hunt with clang's engine for FUZZ_SECONDS
 	    SAN="-fsanitize=fuzzer-no-link,address,undefined" $(BUILD)/fuzz/tests/fuzz/$*_hunt
 	@mkdir -p $(BUILD)/fuzz/found/$*
 	$(BUILD)/fuzz/tests/fuzz/$*_hunt -max_total_time=$(FUZZ_SECONDS) -timeout=5 \
-	    -artifact_prefix=$(BUILD)/fuzz/found/$*/ $(BUILD)/fuzz/found/$* tests/fuzz/corpus/$*
+	    -artifact_prefix=$(BUILD)/fuzz/$*- $(BUILD)/fuzz/found/$* tests/fuzz/corpus/$*
 
 $(BUILD)/tests/fuzz/%_hunt: $(BUILD)/tests/fuzz/%_fuzz.o $(LIB)
 	$(call say,LD,$@)
