@@ -1,15 +1,14 @@
 #include "cli/cmd.h"
 
-extern const struct cmd cmd_version;
+extern const struct cmd cmd_models_list, cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
 
 /* The order is that of the help. */
 const struct cmd *const cmd_table[] = {
+    &cmd_models_list,
     &cmd_version,
-    LATER("list"),
-    LATER("ls"),
     LATER("fit"),
     LATER("pull"),
     LATER("rm"),
