@@ -191,6 +191,8 @@ model: $(MODEL) $(BUILD)/shoal tiny ## tiny models: the numerics contract
 	@$(RUN_TESTS) $(MODEL)
 sim: $(SIM) ## real sched, kv, route in simulated time; SEED=n replays one
 	@$(if $(SEED),for t in $^; do TEST_SEED=$(SEED) $$t || exit 1; done,$(RUN_TESTS) $^)
+real: $(REAL) models ## real weights against their goldens
+	@$(RUN_TESTS) -tier full $(REAL)
 corpus: $(FUZZ) ## fuzz targets over their corpora
 	@$(RUN_TESTS) $^
 
