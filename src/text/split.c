@@ -327,7 +327,6 @@ static bool split_threes(str s, size_t from, size_t to, struct buf *ends)
  * is quadratic; counting from the right once is not. */
 static bool split_pieces(const struct split_scan *k, str s, struct buf *ends)
 {
-    const unsigned word = UNICODE_LETTER | UNICODE_MARK | UNICODE_NUMBER;
     const unsigned numbers = k->is_whole ? UNICODE_NUMBER : UNICODE_DIGIT;
     size_t done = 0; /* end of the last piece */
     for (size_t at = 0; at < s.len;) {
@@ -338,7 +337,7 @@ static bool split_pieces(const struct split_scan *k, str s, struct buf *ends)
         }
         size_t run = split_run(s, at, numbers);
         struct split_char next = split_char_at(s, run);
-        if (k->is_whole || !((next.class & word) || next.code == '_')) {
+        if (k->is_whole || !next.class || !unicode_is_word(next.code)) {
             if ((done < at && !split_end(ends, at)) || !split_threes(s, at, run, ends))
                 return false;
             done = run;

@@ -1,8 +1,9 @@
 #include "text/split.h"
 
 /* The rules of tokenizer.ggml.pre. Patterns are those of the models' own tokenizer.json files
- * (docs/models/tokenizers.md lists the sources), with two spellings of ours:
+ * (docs/models/tokenizers.md lists the sources), with three spellings of ours:
  *   \s   is  \p{Z}\x09-\x0d\x85: PCRE2's own \s also takes U+180E, the references do not;
+ *   \p{Han}  is  \p{sc:Han}: PCRE2's own means Script_Extensions, which holds punctuation;
  *   \s+$ looks behind itself first, or a long run of blanks costs its square. */
 
 #define WS "\\p{Z}\\x09-\\x0d\\x85"
@@ -26,11 +27,15 @@
     "[^\\r\\n\\p{L}\\p{N}]?" U "*" W "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" U "+" W "*" suffix
 #define O200 CASED(C "?") "|\\p{N}{1,3}|" OTHERS "[\\r\\n/]*" BLANKS
 #define TEK CASED("") "|\\p{N}|" OTHERS "[\\r\\n/]*" BLANKS
-#define HAN_U "(?:(?!\\p{Han})" U ")"
-#define HAN_W "(?:(?!\\p{Han})" W ")"
+#define HAN_U "(?:(?!\\p{sc:Han})" U ")"
+#define HAN_W "(?:(?!\\p{sc:Han})" W ")"
 #define KIMI \
-    "\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" HAN_U "*" HAN_W "+" C "?|[^\\r\\n\\p{L}\\p{N}]?" HAN_U \
+    "\\p{sc:Han}+|[^\\r\\n\\p{L}\\p{N}]?" HAN_U "*" HAN_W "+" C "?|[^\\r\\n\\p{L}\\p{N}]?" HAN_U \
     "+" HAN_W "*" C "?|\\p{N}{1,3}|" OTHERS "[\\r\\n]*" BLANKS
+/* \w of Oniguruma: Alphabetic, marks, decimal digits, connectors, and six Latin-1 numerals. */
+#define WORD_CHAR \
+    "[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\xb2\\xb3\\xb9\\xbc-\\xbe\\x{24b6}-\\x{24e9}" \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}]"
 #define BLOOM \
     " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 #define IDEOGRAPHS "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
@@ -148,7 +153,7 @@ const struct split_row split_table[] = {
      .ignore_merges = true,
      .add_bos = true},
     {.names = "tiny_aya cohere2moe",
-     .patterns = {"\\d{1,3}(?=(?:\\d{3})*(?![\\p{L}\\p{M}\\p{N}_]))", O200},
+     .patterns = {"\\d{1,3}(?=(?:\\d{3})*(?!" WORD_CHAR "))", O200},
      .scan = &aya_scan},
     {.names = "gemma4 granite-embed-multi-311m sarvam-moe",
      .patterns = {"[^\\n]+|\\n+"},

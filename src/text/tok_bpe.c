@@ -201,7 +201,7 @@ static size_t bpe_fill(const struct bpe *b, str word, struct tok_symbol *s)
 }
 
 /* A piece without a token is written byte by byte; a byte without one is left out, as both
- * references do (no released vocabulary lacks a byte that UTF-8 uses). */
+ * references do: SmolLM2 lacks eight bytes that UTF-8 uses (vocab_corrected says how many). */
 static bool bpe_add_piece(const struct bpe *b, str word, const struct tok_symbol *s,
                           struct tok_ids *out)
 {

@@ -4,11 +4,11 @@
  * Not:       which pairs merge and how well (the find function of tok_bpe, tok_spm).
  * Invariant: merges happen by lowest rank, of equal ones the leftmost first, until none is left.
  *            Short words do it by looking at all pairs, long ones with a heap: the same result.
- *            An entry of the heap is stale, and skipped, when its two symbols no longer have the
- *            length they had together.
+ *            An entry of the heap says that the pair at left had that rank once; it counts only
+ *            if the pair there has it still.
  *
- *     symbols   H e l l o      prev <- -> next, one per character or byte
- *     heap      (rank, left)   best pair on top
+ *     symbols   H e l l o             prev <- -> next, one per character or byte
+ *     heap      rank 32 | left 32     best pair on top, four children per node
  *
  * Thread:    the owner's of the tokenizer.
  * Limits:    TOK_WORD_MAX symbols in one word.
@@ -29,17 +29,13 @@
 struct tok_symbol {
     uint32_t at, len; /* bytes of the word */
     int32_t id;       /* token, or what the kind put there */
-    uint32_t prev, next;
-};
-
-struct tok_entry {
-    uint32_t rank, left, len;
-    int32_t id;
+    int32_t merged;   /* long words: what it and the next one become, and how well */
+    uint32_t rank, prev, next;
 };
 
 struct tok_word {
     struct buf symbols; /* struct tok_symbol[] */
-    struct buf heap;    /* struct tok_entry[] */
+    struct buf heap;    /* uint64_t[] */
 };
 
 /* Whether left and right (neighbours) merge: how well, and into which id. */
@@ -52,7 +48,7 @@ struct tok_merger {
 static inline void tok_word_init(struct tok_word *w)
 {
     buf_init(&w->symbols, TOK_WORD_MAX * sizeof(struct tok_symbol));
-    buf_init(&w->heap, TOK_WORD_MAX * 2 * sizeof(struct tok_entry));
+    buf_init(&w->heap, TOK_WORD_MAX * 2 * sizeof(uint64_t));
 }
 
 static inline void tok_word_deinit(struct tok_word *w)
@@ -125,34 +121,41 @@ tok_word_merge_short(struct tok_symbol *s, size_t count, struct tok_merger m)
 
 /* ---- long words ---- */
 
-static inline bool tok_entry_before(const struct tok_entry *a, const struct tok_entry *b)
+static inline void tok_heap_down(uint64_t *h, size_t count, size_t at)
 {
-    return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
-}
-
-static inline void tok_heap_down(struct tok_entry *h, size_t count, size_t at)
-{
-    struct tok_entry e = h[at];
-    for (size_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && tok_entry_before(&h[child + 1], &h[child]))
-            child++;
-        if (!tok_entry_before(&h[child], &e))
+    uint64_t key = h[at];
+    for (size_t child; (child = 4 * at + 1) < count; at = child) {
+        size_t end = base_min(child + 4, count);
+        for (size_t i = child + 1; i < end; i++)
+            child = h[i] < h[child] ? i : child;
+        if (h[child] >= key)
             break;
         h[at] = h[child];
     }
-    h[at] = e;
+    h[at] = key;
 }
 
-static inline void tok_heap_up(struct tok_entry *h, size_t at)
+static inline void tok_heap_add(uint64_t *h, size_t at, uint64_t key)
 {
-    struct tok_entry e = h[at];
-    for (size_t parent; at > 0; at = parent) {
-        parent = (at - 1) / 2;
-        if (!tok_entry_before(&e, &h[parent]))
-            break;
+    for (size_t parent; at > 0 && h[parent = (at - 1) / 4] > key; at = parent)
         h[at] = h[parent];
-    }
-    h[at] = e;
+    h[at] = key;
+}
+
+/* Looks up the pair at s[at]; true if it merges. */
+__attribute__((always_inline)) static inline bool
+tok_word_look(struct tok_symbol *s, uint32_t at, struct tok_merger m)
+{
+    struct tok_symbol *l = &s[at];
+    if (l->next != TOK_WORD_NONE && m.find(m.self, l, &s[l->next], &l->rank, &l->merged))
+        return true;
+    l->rank = UINT32_MAX;
+    return false;
+}
+
+static inline uint64_t tok_word_key(const struct tok_symbol *s, uint32_t at)
+{
+    return (uint64_t)s[at].rank << 32 | at;
 }
 
 /* Merges s[count], linked here; symbols that were merged away keep len 0. False: no memory. */
@@ -160,48 +163,37 @@ __attribute__((always_inline)) static inline bool
 tok_word_merge_long(struct tok_word *w, struct tok_symbol *s, size_t count, struct tok_merger m)
 {
     /* Each merge removes one entry and adds at most two, so 2 * count entries are enough. */
-    if (!buf_reserve(&w->heap, 2 * count * sizeof(struct tok_entry)))
+    if (!buf_reserve(&w->heap, 2 * count * sizeof(uint64_t)))
         return false;
-    struct tok_entry *h = (struct tok_entry *)(void *)w->heap.p;
+    uint64_t *h = (uint64_t *)(void *)w->heap.p;
     size_t entries = 0;
-    for (size_t i = 0; i < count; i++) {
-        s[i].prev = i ? (uint32_t)i - 1 : TOK_WORD_NONE;
-        s[i].next = i + 1 < count ? (uint32_t)i + 1 : TOK_WORD_NONE;
-        struct tok_entry e = {.left = (uint32_t)i};
-        if (i + 1 == count || !m.find(m.self, &s[i], &s[i + 1], &e.rank, &e.id))
-            continue;
-        e.len = s[i].len + s[i + 1].len;
-        h[entries++] = e;
+    for (uint32_t i = 0; i < count; i++) {
+        s[i].prev = i ? i - 1 : TOK_WORD_NONE;
+        s[i].next = i + 1 < count ? i + 1 : TOK_WORD_NONE;
+        if (tok_word_look(s, i, m))
+            h[entries++] = tok_word_key(s, i);
     }
-    for (size_t i = entries / 2; i-- > 0;)
-        tok_heap_down(h, entries, i);
+    for (size_t i = entries / 4 + 1; i-- > 0;)
+        if (i < entries)
+            tok_heap_down(h, entries, i);
     while (entries) {
-        struct tok_entry top = h[0];
+        uint32_t at = (uint32_t)h[0], rank = (uint32_t)(h[0] >> 32);
         h[0] = h[--entries];
-        if (entries)
-            tok_heap_down(h, entries, 0);
-        struct tok_symbol *left = &s[top.left];
-        if (left->len == 0 || left->next == TOK_WORD_NONE ||
-            left->len + s[left->next].len != top.len)
+        tok_heap_down(h, entries, 0);
+        struct tok_symbol *left = &s[at];
+        if (left->len == 0 || left->rank != rank)
             continue;
         struct tok_symbol *right = &s[left->next];
-        left->len = top.len;
-        left->id = top.id;
+        left->len += right->len;
+        left->id = left->merged;
         left->next = right->next;
         right->len = 0;
         if (left->next != TOK_WORD_NONE)
-            s[left->next].prev = top.left;
-        for (int side = 0; side < 2; side++) { /* the new pairs on both sides */
-            uint32_t l = side ? top.left : left->prev;
-            uint32_t r = side ? left->next : top.left;
-            struct tok_entry e = {.left = l};
-            if (l == TOK_WORD_NONE || r == TOK_WORD_NONE ||
-                !m.find(m.self, &s[l], &s[r], &e.rank, &e.id))
-                continue;
-            e.len = s[l].len + s[r].len;
-            h[entries] = e;
-            tok_heap_up(h, entries++);
-        }
+            s[left->next].prev = at;
+        if (tok_word_look(s, at, m))
+            tok_heap_add(h, entries++, tok_word_key(s, at));
+        if (left->prev != TOK_WORD_NONE && tok_word_look(s, left->prev, m))
+            tok_heap_add(h, entries++, tok_word_key(s, left->prev));
     }
     return true;
 }

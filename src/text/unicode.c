@@ -228,6 +228,19 @@ static bool unicode_in_ranges(uint32_t c, const uint32_t (*ranges)[2], size_t co
     return false;
 }
 
+bool unicode_is_word(uint32_t c)
+{
+    /* Alphabetic symbols (letters in circles and squares), and the numerals of Latin-1, which
+     * Oniguruma counts as word characters too. */
+    static const uint32_t symbols[][2] = {
+        {0xb2, 0xb3},       {0xb9, 0xb9},       {0xbc, 0xbe},      {0x24b6, 0x24e9},
+        {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189},
+    };
+    utf8proc_category_t k = utf8proc_category((int32_t)c);
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) ||
+           k == UTF8PROC_CATEGORY_PC || unicode_in_ranges(c, symbols, countof(symbols));
+}
+
 bool unicode_is_han(uint32_t c)
 {
     /* Scripts.txt of Unicode 15, property Han. */

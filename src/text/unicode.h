@@ -46,6 +46,8 @@ enum unicode_class {
     UNICODE_NUMBER = UNICODE_DIGIT | UNICODE_NUMERAL,
 };
 unsigned unicode_class(uint32_t code_point);
+/* \w of the reference tokenizers: Alphabetic, \p{M}, \p{Nd}, \p{Pc}, numerals of Latin-1. */
+bool unicode_is_word(uint32_t code_point);
 bool unicode_is_han(uint32_t code_point); /* \p{Script=Han} */
 
 /* For WordPiece: the character is punctuation in BERT's sense, or a CJK ideograph; lower-case

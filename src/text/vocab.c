@@ -463,7 +463,8 @@ static const struct {
     {VOCAB_ROLE_FIM_FILE, {"<|file_sep|>"}},
 };
 
-/* Texts that end a reply in whatever model they appear. */
+/* Texts that end a reply in whatever model they appear as special tokens. As an ordinary token
+ * ("</s>" in Qwen's, which writes HTML with it) they do not. */
 static const char *const vocab_eog_texts[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
     "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
@@ -502,6 +503,18 @@ int32_t vocab_find(const struct vocab *v, str text)
     return id != VOCAB_NONE && str_eq(vocab_text(v, id), text) ? id : VOCAB_NONE;
 }
 
+/* As vocab_find, but ordinary tokens only in a vocabulary that marks none as special. Many files
+ * have a turn's end as user-defined; "</s>" as such is HTML (Gemma). */
+static int32_t vocab_find_special(const struct vocab *v, const char *text)
+{
+    int32_t id = vocab_find(v, str_of(text));
+    if (id == VOCAB_NONE || v->specials.bytes.len == 0)
+        return id;
+    enum vocab_type type = vocab_type(v, id);
+    bool is_html = type == VOCAB_TYPE_USER_DEFINED && !strcmp(text, "</s>");
+    return type == VOCAB_TYPE_NORMAL || is_html ? VOCAB_NONE : id;
+}
+
 static void vocab_set_roles(struct vocab *v, const struct vocab_source *s)
 {
     memcpy(v->roles, s->roles, sizeof v->roles);
@@ -516,20 +529,20 @@ static void vocab_set_roles(struct vocab *v, const struct vocab_source *s)
     for (size_t i = 0; i < countof(vocab_role_texts); i++) {
         int32_t *role = &v->roles[vocab_role_texts[i].role];
         for (size_t j = 0; *role == VOCAB_NONE && vocab_role_texts[i].texts[j]; j++)
-            *role = vocab_find(v, str_of(vocab_role_texts[i].texts[j]));
+            *role = vocab_find_special(v, vocab_role_texts[i].texts[j]);
     }
 }
 
 static void vocab_set_eog_text(struct vocab *v, const char *text, bool on)
 {
-    int32_t id = vocab_find(v, str_of(text));
+    int32_t id = vocab_find_special(v, text);
     if (id != VOCAB_NONE)
         v->tokens[id].is_eog = on;
 }
 
 static bool vocab_eog_has(const struct vocab *v, const char *text)
 {
-    int32_t id = vocab_find(v, str_of(text));
+    int32_t id = vocab_find_special(v, text);
     return id != VOCAB_NONE && v->tokens[id].is_eog;
 }
 
@@ -634,6 +647,16 @@ static void vocab_set_rules(struct vocab *v, const struct vocab_source *s,
     }
 }
 
+/* Bytes of UTF-8 that no text in this vocabulary can have. */
+static void vocab_note_bytes(struct vocab *v)
+{
+    uint32_t missing = 0;
+    for (unsigned b = 0; b < 0xf5; b++)
+        missing += b != 0xc0 && b != 0xc1 && v->byte_ids[b] == VOCAB_NONE;
+    if (missing && v->form == VOCAB_FORM_BYTES)
+        buf_printf(&v->corrected, "%u bytes have no token and are left out of texts; ", missing);
+}
+
 static bool vocab_fill(struct vocab *v, const struct vocab_source *s, struct err *e)
 {
     const struct tok_kind *kind = tok_kind_find(s->model);
@@ -658,6 +681,7 @@ static bool vocab_fill(struct vocab *v, const struct vocab_source *s, struct err
         return false;
     vocab_set_roles(v, s);
     vocab_set_rules(v, s, kind, row);
+    vocab_note_bytes(v);
     return vocab_set_eog(v, s, e);
 }
 
