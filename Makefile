@@ -191,6 +191,8 @@ model: $(MODEL) $(BUILD)/shoal tiny ## tiny models: the numerics contract
 	@$(RUN_TESTS) $(MODEL)
 sim: $(SIM) ## real sched, kv, route in simulated time; SEED=n replays one
 	@$(if $(SEED),for t in $^; do TEST_SEED=$(SEED) $$t || exit 1; done,$(RUN_TESTS) $^)
+real: $(REAL) models ## real weights against their goldens
+	@$(RUN_TESTS) -tier full $(REAL)
 corpus: $(FUZZ) ## fuzz targets over their corpora
 	@$(RUN_TESTS) $^
 
@@ -265,9 +267,9 @@ TSAN_QUICK = $(foreach p,$(THREADED),"$(p:$(BUILD)/%=$(BUILD)/tsan/%)")
 sanitized  = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) WARN=-w
 
 asan-programs:
-	@$(call sanitized,asan) SAN="$(ASAN_FLAGS)" quick-programs
+	+@$(call sanitized,asan) SAN="$(ASAN_FLAGS)" quick-programs
 tsan-programs:
-	@$(call sanitized,tsan) SAN="$(TSAN_FLAGS)" threaded-programs
+	+@$(call sanitized,tsan) SAN="$(TSAN_FLAGS)" threaded-programs
 quick-programs: $(QUICK)
 threaded-programs: $(THREADED)
 asan: asan-programs ## quick tests under ASan and UBSan
@@ -281,7 +283,7 @@ fuzz-%: tests/fuzz/%_fuzz.c $(SRC) ## hunt with clang's engine for FUZZ_SECONDS
 	    SAN="-fsanitize=fuzzer-no-link,address,undefined" $(BUILD)/fuzz/tests/fuzz/$*_hunt
 	@mkdir -p $(BUILD)/fuzz/found/$*
 	$(BUILD)/fuzz/tests/fuzz/$*_hunt -max_total_time=$(FUZZ_SECONDS) -timeout=5 \
-	    -artifact_prefix=$(BUILD)/fuzz/found/$*/ $(BUILD)/fuzz/found/$* tests/fuzz/corpus/$*
+	    -artifact_prefix=$(BUILD)/fuzz/$*- $(BUILD)/fuzz/found/$* tests/fuzz/corpus/$*
 
 $(BUILD)/tests/fuzz/%_hunt: $(BUILD)/tests/fuzz/%_fuzz.o $(LIB)
 	$(call say,LD,$@)

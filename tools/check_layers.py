@@ -27,7 +27,7 @@ LIBRARIES = (
     (r"liburing.*", ("base/file",)),
     (r"pcre2\.h", ("text/regex",)),
     (r"utf8proc\.h", ("text/unicode",)),
-    (r"yaml\.h", ("cli/config",)),
+    (r"yaml\.h", ("cli/config_yaml",)),
     (r"histedit\.h|editline/.*|readline/.*", ("cli/cmd_run",)),
     (r"[a-z]*intrin\.h|arm_neon\.h", ("cpu/x86", "cpu/arm", "base/machine", "base/thread")),
     (r"cpuid\.h", ("base/machine",)),

@@ -17,7 +17,7 @@ from check_common import (C_SUFFIXES, Report, c_without_comments, c_without_prep
 
 RULES = ("line", "function", "complexity", "params", "file", "banned", "place", "flags", "float16",
          "typedef", "switch", "comment", "marker", "text", "mode", "blob", "basename", "test-name",
-         "mirror", "symbol", "vector", "table", "host")
+         "mirror", "docs", "symbol", "vector", "table", "host")
 
 LINE_MAX, FUNCTION_MAX, COMPLEXITY_MAX, PARAMS_MAX = 100, 70, 25, 6
 FUNCTION_LISTED_MAX = 120  # for functions with a `function` exception that says why
@@ -360,6 +360,39 @@ def check_mirror(report, files):
             report.add("mirror", name, f"no src/{parts[2]}/{stem(name)[:-len('_test')]} to test")
 
 
+# ---------------------------------------------------------------- pages
+
+# Pages that say how the tree is; the others also say how it will be.
+TRUE_PAGES = r"README\.md|docs/(TESTING|NUMBERS|REGRESSIONS)\.md|docs/(howto|models|formats)/.*\.md"
+PATH = re.compile(r"(?:src|tests|tools|docs|bench)/[\w./*-]*")
+
+
+def path_pattern(path):
+    """tests/unit/FOLDER/NAME_test.c -> a regular expression; words in capitals stand for any."""
+    parts = re.split(r"(\.\.\.|\*|(?<![a-z0-9])[A-Z]{2,}(?![a-z0-9]))", path.rstrip("/."))
+    return re.compile("".join(re.escape(p) if i % 2 == 0 else ".*" if p == "..." else "[^/]*"
+                              for i, p in enumerate(parts)))
+
+
+def check_pages(report, files):
+    """A path that a page names exists."""
+    known = set(files)
+    for name in files:
+        while "/" in name:
+            name = name.rsplit("/", 1)[0]
+            known.add(name)
+    for page in files:
+        if not re.fullmatch(TRUE_PAGES, page):
+            continue
+        for number, line in enumerate(read_text(page).split("\n"), 1):
+            for code in re.findall(r"`([^`]+)`|\]\(([^)#]+)", line):
+                word = code[0] or os.path.normpath(os.path.join(os.path.dirname(page), code[1]))
+                is_link = not code[0] and "://" not in code[1]
+                if (is_link or PATH.fullmatch(word)) and not word.startswith("build") \
+                        and not any(path_pattern(word).fullmatch(k) for k in known):
+                    report.add("docs", page, f"{word} does not exist", number)
+
+
 # ---------------------------------------------------------------- tables
 
 def check_tables(report, files):
@@ -515,6 +548,7 @@ def main():
             check_c(report, name)
     check_basenames(report, files)
     check_mirror(report, files)
+    check_pages(report, files)
     check_tables(report, files)
     check_makefile(report)
     if len(sys.argv) > 1:

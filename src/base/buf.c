@@ -82,6 +82,24 @@ void buf_drop(struct buf *b, size_t count)
     b->len -= count;
 }
 
+bool buf_add_printable(struct buf *b, str s)
+{
+    while (s.len) {
+        uint32_t c = 0;
+        size_t n = str_utf8_decode(s, &c);
+        if (n == 0)
+            buf_add_z(b, "\xef\xbf\xbd");
+        else if (c == '\n' || c == '\t' || c == '\r')
+            buf_add_z(b, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r");
+        else if (c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029)
+            buf_printf(b, "\\u%04x", (unsigned)c);
+        else
+            buf_add(b, str_sub(s, 0, n));
+        s = str_from(s, n ? n : 1);
+    }
+    return !b->full;
+}
+
 bool buf_add_size(struct buf *b, uint64_t bytes)
 {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};

@@ -33,6 +33,10 @@ bool buf_printf(struct buf *b, const char *format, ...) BASE_PRINTF(2, 3);
 void buf_drop(struct buf *b, size_t count);
 static inline str buf_view(const struct buf *b) { return (str){b->p, b->len}; }
 
+/* Text for a terminal or a line of a log: control characters (line feeds too) as \n, \u001b;
+ * what is no UTF-8 as U+FFFD. */
+bool buf_add_printable(struct buf *b, str s);
+
 /* Human size with 1024 steps and one decimal: "468.6 MB"; bytes: "17 B". */
 bool buf_add_size(struct buf *b, uint64_t bytes);
 

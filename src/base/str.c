@@ -211,6 +211,41 @@ bool str_to_duration_ms(str s, int64_t *out)
     return true;
 }
 
+static char str_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c; }
+
+bool str_eq_nocase(str a, str b)
+{
+    if (a.len != b.len)
+        return false;
+    for (size_t i = 0; i < a.len; i++)
+        if (str_lower(a.p[i]) != str_lower(b.p[i]))
+            return false;
+    return true;
+}
+
+#define STR_DISTANCE_MAX 64
+
+/* The table of Wagner and Fischer, one row at a time. */
+uint32_t str_distance(str a, str b, uint32_t limit)
+{
+    uint32_t row[STR_DISTANCE_MAX + 1];
+    if (a.len > STR_DISTANCE_MAX || b.len > STR_DISTANCE_MAX)
+        return limit + 1;
+    for (uint32_t j = 0; j <= b.len; j++)
+        row[j] = j;
+    for (uint32_t i = 1; i <= a.len; i++) {
+        uint32_t corner = row[0];
+        row[0] = i;
+        for (uint32_t j = 1; j <= b.len; j++) {
+            uint32_t replace = corner + (str_lower(a.p[i - 1]) != str_lower(b.p[j - 1]));
+            uint32_t other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            corner = row[j];
+            row[j] = replace < other ? replace : other;
+        }
+    }
+    return row[b.len] > limit ? limit + 1 : row[b.len];
+}
+
 size_t str_utf8_decode(str s, uint32_t *code_point)
 {
     const unsigned char *p = (const unsigned char *)s.p;

@@ -26,6 +26,7 @@ str str_of(const char *z); /* NULL gives the empty str */
 
 bool str_eq(str a, str b);
 bool str_eq_z(str a, const char *z);
+bool str_eq_nocase(str a, str b); /* ASCII letters only */
 int str_cmp(str a, str b); /* by bytes, then by length */
 bool str_starts(str s, str prefix);
 bool str_ends(str s, str suffix);
@@ -52,6 +53,10 @@ bool str_to_double(str s, double *out); /* finite decimal; independent of the lo
 /* "512MiB", "4G" (= GiB), bare = bytes; and "300ms", "1h30m", bare = seconds, in ms. */
 bool str_to_size(str s, uint64_t *out);
 bool str_to_duration_ms(str s, int64_t *out);
+
+/* Fewest bytes to insert, delete or replace, case ignored (ASCII); limit + 1 when it is more.
+ * Texts over 64 bytes are far from everything. For "did you mean". */
+uint32_t str_distance(str a, str b, uint32_t limit);
 
 /* Length in bytes of the longest valid UTF-8 prefix. */
 size_t str_utf8_valid(str s);

@@ -11,6 +11,7 @@
 #define SHOAL_CLI_CMD_H
 
 #include "cli/config.h"
+#include "store/library.h"
 
 #define CMD_FLAGS_MAX 64
 
@@ -91,5 +92,12 @@ void cmd_add_help(struct buf *out, const struct cmd *cmd);
 
 /* Is the stream a terminal on which colour and in-place progress make sense? */
 bool cmd_is_terminal(int fd);
+
+/* --- models, for every command that takes one (cmd_models.c) --- */
+
+/* The model of that name or path (BEHAVIOUR 4.2); its texts live in c->arena. ERR_NOT_FOUND,
+ * ERR_REQUEST (ambiguous). Whether the file is sound shows when it is opened. */
+bool cmd_models_find(const struct cmd_context *c, str name, struct library_entry *out,
+                     struct err *e) BASE_USE_RESULT;
 
 #endif

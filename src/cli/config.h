@@ -88,7 +88,8 @@ struct config_input {
     const struct config_flag *flags;
     uint32_t flags_count;
 };
-/* False: e has the first problem; problems holds all of them, one a line. The config lives in a. */
+/* False: e has the first problem; problems holds all of them, one a line, or is empty when the file
+ * could not be read at all. The config lives in a. */
 bool config_load(struct config **out, const struct config_input *in, struct arena *a,
                  struct buf *problems, struct err *e) BASE_USE_RESULT;
 /* Only defaults, environment and the given YAML text, named in messages (tests, fuzzing). */

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 
+#define BUDGET_SOME_TOKENS 256u /* BEHAVIOUR 8.1: what a sequence is admitted with at least */
 #define BUDGET_KEEP ((uint64_t)2 << 30) /* BEHAVIOUR 8.10: bytes left to the machine */
 
 static uint32_t budget_pages_of(uint64_t tokens)
@@ -50,14 +51,15 @@ static uint64_t budget_spendable(const struct budget_in *in)
     return in->memory_max && in->memory_max < spend ? in->memory_max : spend;
 }
 
-/* Bytes that `slots` sequences of `tokens` take behind windows. */
-static uint64_t budget_window_bytes(const struct kv_layout *l, uint32_t slots, uint64_t tokens,
-                                    uint32_t rows_max)
+/* Bytes that `slots` sequences need at least: each its windows, all together one conversation of so
+ * many tokens. */
+static uint64_t budget_need(const struct kv_layout *l, uint32_t slots, uint64_t tokens,
+                            uint32_t rows_max)
 {
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < l->groups_count; g++)
-        if (l->window[g])
-            bytes += (uint64_t)slots * budget_pages(l, g, tokens, rows_max) * l->page_size[g];
+        bytes += (l->window[g] ? slots : 1u) * l->page_size[g] *
+                 (uint64_t)budget_pages(l, g, tokens, rows_max);
     return bytes;
 }
 
@@ -78,16 +80,14 @@ static bool budget_too_small(const struct budget_in *in, uint64_t spend, uint64_
     return false;
 }
 
-/* The longest context whose pages fit beside one sequence's windows. */
-static uint32_t budget_context(const struct budget_in *in, uint64_t spend, uint32_t rows_max)
+/* The longest context that fits beside the windows of all sequences asked for. */
+static uint32_t budget_context(const struct budget_in *in, uint64_t spend, uint32_t slots,
+                               uint32_t rows_max)
 {
-    const struct kv_layout *l = in->layout;
     uint64_t low = 0, high = budget_pages_of(in->n_ctx);
     while (low < high) { /* in pages; the need rises with the context */
-        uint64_t mid = (low + high + 1) / 2, tokens = mid * KV_PAGE_TOKENS, need = 0;
-        for (uint32_t g = 0; g < l->groups_count; g++)
-            need += (uint64_t)budget_pages(l, g, tokens, rows_max) * l->page_size[g];
-        if (need <= spend)
+        uint64_t mid = (low + high + 1) / 2;
+        if (budget_need(in->layout, slots, mid * KV_PAGE_TOKENS, rows_max) <= spend)
             low = mid;
         else
             high = mid - 1;
@@ -95,22 +95,36 @@ static uint32_t budget_context(const struct budget_in *in, uint64_t spend, uint3
     return (uint32_t)base_min(low * KV_PAGE_TOKENS, in->n_ctx);
 }
 
-/* As many sequences as find room for a page of each kind beside one whole conversation. */
+/* As many sequences as find room for some pages each beside one whole conversation. */
 static uint32_t budget_slots(const struct budget_in *in, const struct budget *b, uint64_t spend)
 {
-    const struct kv_layout *l = in->layout;
-    uint64_t first = 0;
-    for (uint32_t g = 0; g < l->groups_count; g++)
-        first += (uint64_t)budget_pages(l, g, b->context_max, b->rows_max) * l->page_size[g];
+    uint64_t some = BUDGET_SOME_TOKENS * budget_token_size(in->layout);
     uint32_t slots = 1;
-    while (slots < BUDGET_SLOTS_AUTO) {
-        uint64_t more = budget_window_bytes(l, slots, b->context_max, b->rows_max) +
-                        (uint64_t)slots * 8 * KV_PAGE_TOKENS * budget_token_size(l);
-        if (first + more > spend)
-            break;
+    while (slots < BUDGET_SLOTS_AUTO &&
+           budget_need(in->layout, slots + 1, b->context_max, b->rows_max) + slots * some <= spend)
         slots++;
-    }
     return slots;
+}
+
+/* Groups with a window get what their sequences need, the others all that is left. */
+static void budget_fill_pages(const struct budget_in *in, struct budget *out, uint64_t spend)
+{
+    const struct kv_layout *l = in->layout;
+    uint64_t windows = 0, token_size = budget_token_size(l);
+    for (uint32_t g = 0; g < l->groups_count; g++)
+        if (l->window[g])
+            windows += (uint64_t)out->slots * l->page_size[g] *
+                       budget_pages(l, g, out->context_max, out->rows_max);
+    for (uint32_t g = 0; g < l->groups_count; g++) {
+        uint64_t pages = budget_pages(l, g, out->context_max, out->rows_max);
+        if (l->window[g])
+            pages *= out->slots;
+        else if (token_size)
+            pages = base_max(pages, (spend - windows) / (token_size * KV_PAGE_TOKENS));
+        out->pages[g] = (uint32_t)base_min(pages, UINT32_MAX / 2);
+        out->pages_max[g] = budget_pages_of(out->context_max);
+        out->pool_bytes += (uint64_t)out->pages[g] * l->page_size[g];
+    }
 }
 
 bool budget_make(const struct budget_in *in, struct budget *out, struct err *e)
@@ -118,29 +132,16 @@ bool budget_make(const struct budget_in *in, struct budget *out, struct err *e)
     const struct kv_layout *l = in->layout;
     if (!budget_check(in, e))
         return false;
-    uint64_t spend = budget_spendable(in), need = 0;
+    uint64_t spend = budget_spendable(in);
+    uint32_t slots = in->slots ? in->slots : 1;
     *out = (struct budget){.batch = in->batch ? in->batch : BUDGET_BATCH_AUTO};
-    uint32_t slots_most = in->slots ? in->slots : BUDGET_SLOTS_AUTO;
-    out->rows_max = (uint32_t)base_max(out->batch, slots_most);
-    out->context_max = in->context ? in->context : budget_context(in, spend, out->rows_max);
-    uint32_t least = in->context ? in->context : KV_PAGE_TOKENS;
-    for (uint32_t g = 0; g < l->groups_count; g++)
-        need += (uint64_t)budget_pages(l, g, base_max(out->context_max, least), out->rows_max) *
-                l->page_size[g];
+    out->rows_max = (uint32_t)base_max(out->batch, in->slots ? in->slots : BUDGET_SLOTS_AUTO);
+    out->context_max = in->context ? in->context : budget_context(in, spend, slots, out->rows_max);
+    uint32_t context = out->context_max ? out->context_max : KV_PAGE_TOKENS;
+    uint64_t need = budget_need(l, slots, context, out->rows_max);
     if (need > spend || out->context_max < 2)
-        return budget_too_small(in, spend, need, (uint32_t)base_max(out->context_max, least), e);
+        return budget_too_small(in, spend, need, context, e);
     out->slots = in->slots ? in->slots : budget_slots(in, out, spend);
-    uint64_t windows = budget_window_bytes(l, out->slots, out->context_max, out->rows_max);
-    uint64_t token_size = budget_token_size(l), rest = spend > windows ? spend - windows : 0;
-    for (uint32_t g = 0; g < l->groups_count; g++) {
-        uint64_t pages = (uint64_t)budget_pages(l, g, out->context_max, out->rows_max);
-        if (l->window[g])
-            pages *= out->slots;
-        else if (token_size)
-            pages = base_max(pages, rest / (token_size * KV_PAGE_TOKENS));
-        out->pages[g] = (uint32_t)base_min(pages, UINT32_MAX / 2);
-        out->pages_max[g] = budget_pages_of(out->context_max);
-        out->pool_bytes += (uint64_t)out->pages[g] * l->page_size[g];
-    }
+    budget_fill_pages(in, out, spend);
     return true;
 }

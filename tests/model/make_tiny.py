@@ -112,17 +112,18 @@ def tensors(name, f):
     dk = f.get("attention.key_length", d // heads)
     arch, t = f["arch"], {}
     # A tied table is small: else each token's own column would win every time.
-    scale = 1 / 16 if arch == "gemma3" else 1 if f["output"] else 0.15
+    scale = 1 / 16 if arch == "gemma3" else 1 if f["output"] else 0.25
     t["token_embd.weight"] = noise(name + "token_embd", (VOCAB, d)) * np.float32(scale)
     if "llama3" in f:
         t["rope_freqs.weight"] = llama3_divisors(f)
     for i in range(f["block_count"]):
         b, seed = f"blk.{i}.", f"{name}{i}"
         t[b + "attn_norm.weight"] = vector(seed + "an", d, 1)
-        for x, rows in (("q", heads * dk), ("k", kv * dk), ("v", kv * dk)):
-            t[b + f"attn_{x}.weight"] = matrix(seed + x, rows, d, gain=1.5)
+        # A small V: what the cache loses by keeping K and V as f16 stays small in the logits too.
+        for x, rows, gain in (("q", heads * dk, 1), ("k", kv * dk, 1), ("v", kv * dk, 0.2)):
+            t[b + f"attn_{x}.weight"] = matrix(seed + x, rows, d, gain=gain)
             if arch in ("qwen2", "gpt-oss"):
-                t[b + f"attn_{x}.bias"] = vector(seed + x + "b", rows, spread=0.3)
+                t[b + f"attn_{x}.bias"] = vector(seed + x + "b", rows)
         if arch in ("qwen3", "qwen3moe", "gemma3"):
             t[b + "attn_q_norm.weight"] = vector(seed + "qn", dk, 1.2)
             t[b + "attn_k_norm.weight"] = vector(seed + "kn", dk, 1.2)
@@ -131,7 +132,8 @@ def tensors(name, f):
             t[b + "attn_output.bias"] = vector(seed + "ob", d)
             t[b + "attn_sinks.weight"] = vector(seed + "sinks", heads, 0.5, 1)
         if arch in ("gemma3", "gpt-oss"):
-            t[b + "post_attention_norm.weight"] = vector(seed + "pan", d, 1)
+            t[b + "post_attention_norm.weight"] = vector(seed + "pan", d,
+                                                         0.25 if arch == "gemma3" else 1)
         if arch != "gpt-oss":
             t[b + "ffn_norm.weight"] = vector(seed + "fn", d, 1)
         if "expert_count" in f:

@@ -3,7 +3,11 @@
 
 usage: make_tiny_golden.py FOLDER LIBQUANT [NAME...]     needs torch, transformers, gguf, numpy
 FOLDER holds what tests/model/make_tiny.py wrote. Writes NAME.bin beside this script:
-"SHTINYL1", sha256 of NAME.gguf, u32 positions n, u32 vocabulary v, i32 ids[n], f32 logits[n][v].
+"SHTINYL1", sha256 of NAME.gguf, u32 positions n, u32 vocabulary v, i32 ids[n], f32 logits[n][v],
+f32 logits[n][v] once more with K and V rounded to f16 as a cache keeps them.
+
+Inputs are drawn until no choice hangs on a hair: two most likely tokens, or the last chosen expert
+and the first not chosen, that lie closer than MARGIN would turn rounding into another answer.
 
 The weights go from GGUF's layout back to Hugging Face's (docs/formats/gguf.md and docs/models/):
 row order of Q and K in llama, 1 + w norms of gemma3, interleaved gate and up of gpt-oss.
@@ -23,6 +27,7 @@ sys.path.insert(0, str(HERE.parent.parent / "model"))
 import make_tiny  # noqa: E402
 
 POSITIONS = 80
+MARGIN = 2e-3
 BLOCK = {"attn_norm.weight": "input_layernorm.weight", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
          "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
@@ -141,17 +146,50 @@ def states(t, f):
     return {k: torch.from_numpy(np.ascontiguousarray(v, np.float32)) for k, v in out.items()}
 
 
+class RoundedCache(transformers.DynamicCache):
+    def update(self, key, value, *args, **kwargs):
+        return super().update(key.half().float(), value.half().float(), *args, **kwargs)
+
+
+def watch_routers(model, f, gaps):
+    """Collects how far apart the last chosen and the first other expert are."""
+    def hook(module, inputs, _):
+        x = inputs[0].reshape(-1, f["embedding_length"])
+        logits = torch.nn.functional.linear(x, module.weight, getattr(module, "bias", None))
+        top = torch.sort(logits, -1, descending=True).values
+        used = f["expert_used_count"]
+        gaps.append((top[:, used - 1] - top[:, used]).min().item())
+    for name, module in model.named_modules():
+        if name.endswith(("mlp.gate", "mlp.router")) and "expert_count" in f:
+            module.register_forward_hook(hook)
+
+
 def golden(name, f, packed):
     model = build(f).float().eval()
     missing, unexpected = model.load_state_dict(states(make_tiny.truth(packed), f), strict=False)
     missing = [m for m in missing if not (m == "lm_head.weight" and not f["output"])]
     assert not missing and not unexpected, (missing, unexpected)
     model.tie_weights()
-    ids = (make_tiny.noise(name + "ids", (POSITIONS,)) * 92 + 160).astype(np.int32)
-    assert ids.min() >= 0 and ids.max() < make_tiny.VOCAB
-    with torch.no_grad():
-        logits = model(torch.from_numpy(ids.astype(np.int64))[None]).logits[0].numpy()
-    return ids, logits.astype("<f4")
+    gaps = []
+    watch_routers(model, f, gaps)
+    for attempt in range(1000):
+        ids = make_tiny.noise(f"{name}ids{attempt}", (POSITIONS,)) * 92 + 160
+        ids = ids.astype(np.int32)
+        assert ids.min() >= 0 and ids.max() < make_tiny.VOCAB
+        tokens = torch.from_numpy(ids.astype(np.int64))[None]
+        gaps.clear()
+        with torch.no_grad():
+            logits = model(tokens).logits[0]
+            top = torch.topk(logits, 2).values
+            if min([*gaps, (top[:, 0] - top[:, 1]).min().item()]) < MARGIN:
+                continue
+            cache = RoundedCache(config=model.config)
+            rounded = model(tokens, past_key_values=cache, use_cache=True).logits[0]
+        print(f"{name}: input {attempt}, range {logits.min():.2f} .. {logits.max():.2f}, "
+              f"{len(set(logits.argmax(-1).tolist()))} winners; K and V as f16 change up to "
+              f"{(rounded - logits).abs().max() / (logits.max() - logits.min()):.1e} of the range")
+        return ids, logits.numpy().astype("<f4"), rounded.numpy().astype("<f4")
+    sys.exit(f"{name}: every input hangs on a hair")
 
 
 def main():
@@ -159,13 +197,12 @@ def main():
     for file, name, f, is_mixed in make_tiny.variants():
         if sys.argv[3:] and file not in sys.argv[3:]:
             continue
-        ids, logits = golden(name, f, make_tiny.pack(name, f, encoders if is_mixed else None))
+        packed = make_tiny.pack(name, f, encoders if is_mixed else None)
+        ids, logits, rounded = golden(file, f, packed)
         digest = hashlib.sha256((folder / f"{file}.gguf").read_bytes()).digest()
-        (HERE / f"{file}.bin").write_bytes(b"SHTINYL1" + digest + struct.pack("<II", *logits.shape)
-                                           + ids.astype("<i4").tobytes() + logits.tobytes())
-        second = np.sort(logits, -1)
-        print(f"{file}: range {logits.min():.2f} .. {logits.max():.2f}, top-1 margin "
-              f"{(second[:, -1] - second[:, -2]).min():.2e}, {len(set(logits.argmax(-1)))} winners")
+        (HERE / f"{file}.bin").write_bytes(
+            b"SHTINYL1" + digest + struct.pack("<II", *logits.shape) + ids.astype("<i4").tobytes()
+            + logits.tobytes() + rounded.tobytes())
 
 
 main()

@@ -130,6 +130,13 @@ TIDY = [
                    "src/base/err.c": "\n"}, False),
     ("mirror", {"tests/unit/base/no_test.c": "\n"}, True),
     ("mirror", {"tests/unit/base/err_test.c": "\n", "src/base/err.c": "\n"}, False),
+    ("docs", {"docs/howto/a.md": "see `src/base/none.c`\n"}, True),
+    ("docs", {"docs/howto/a.md": "see [it](none.md)\n"}, True),
+    ("docs", {"docs/howto/a.md": "see [it](b.md), `src/base/NAME.c`, `tests/unit/.../x_test.c`, "
+              "`src/base/`, `make x`, [o](https://x.org/y)\n", "docs/howto/b.md": "\n",
+              "src/base/err.c": "\n", "tests/unit/base/x_test.c": "\n",
+              "src/base/x.c": "\n"}, False),
+    ("docs", {"docs/BEHAVIOUR.md": "see `src/base/none.c`\n"}, False),
     ("table", {"tests/fuzz/err_fuzz.c": "\n"}, True),
     ("table", {"tests/fuzz/err_fuzz.c": "\n", "tests/fuzz/corpus/err/a": "a"}, False),
     ("table", {"src/arch/arch_table.c": "&arch_x\n", "src/arch/arch_x.c": "\n"}, True),

@@ -1,0 +1,34 @@
+#include "cli/cmd.h"
+
+extern const struct cmd cmd_models_list, cmd_version;
+
+/* Known, but not built: refused by name. */
+#define LATER(command) &(const struct cmd){.name = command, .is_later = true}
+
+/* The order is that of the help. */
+const struct cmd *const cmd_table[] = {
+    &cmd_models_list,
+    &cmd_version,
+    LATER("fit"),
+    LATER("pull"),
+    LATER("rm"),
+    LATER("remove"),
+    LATER("run"),
+    LATER("ps"),
+    LATER("stop"),
+    LATER("serve"),
+    LATER("install"),
+    LATER("uninstall"),
+    LATER("worker"),
+    LATER("plan"),
+    LATER("can-run"),
+    LATER("launch"),
+    LATER("bench"),
+    LATER("inspect"),
+    LATER("drill"),
+    LATER("legs"),
+    LATER("doctor"),
+    LATER("cache"),
+    LATER("engine"),
+    NULL,
+};

@@ -1,0 +1,647 @@
+#include "cli/config.h"
+
+#include <math.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/config_yaml.h"
+
+#define CONFIG_LIST_MAX 4096 /* items of a list or map */
+#define CONFIG_SHOWN 40      /* bytes of a wrong value in a message */
+#define CONFIG_KEY_MAX 128
+
+/* --- the table ---
+ *
+ * To add a setting, add a row. docs/BEHAVIOUR.md 3.3 says what each means. */
+
+#define HOUR_MS ((int64_t)3600 * 1000)
+#define YEAR_MS (365 * 24 * HOUR_MS)
+#define WORDS(w) {.type = CONFIG_TYPE_WORD, .words = (w)}
+#define WORDS_LATER(w, later) {.words = (w), .words_later = (later)}
+#define BOOL {.type = CONFIG_TYPE_BOOL}
+#define INT(low, high) {.type = CONFIG_TYPE_INT, .min = (low), .max = (high)}
+#define INT_OR(w, low, high)                                                                       \
+    {.type = CONFIG_TYPE_INT, .words = (w), .min = (low), .max = (high)}
+#define REAL(low, high) {.type = CONFIG_TYPE_REAL, .min = (low), .max = (high)}
+#define DURATION {.type = CONFIG_TYPE_DURATION, .max = YEAR_MS}
+#define DURATION_OR(w) {.type = CONFIG_TYPE_DURATION, .words = (w), .max = YEAR_MS}
+#define SIZE {.type = CONFIG_TYPE_SIZE, .max = INT64_MAX}
+#define SIZE_OR(w) {.type = CONFIG_TYPE_SIZE, .words = (w), .max = INT64_MAX}
+#define TEXT {.type = CONFIG_TYPE_TEXT}
+#define PATH {.type = CONFIG_TYPE_PATH}
+#define PATH_OR(w) {.type = CONFIG_TYPE_PATH, .words = (w)}
+#define LIST {.type = CONFIG_TYPE_LIST}
+#define SECTION {.type = CONFIG_TYPE_SECTION}
+/* A key of a feature that is not built: refused by name. The day it is built it becomes a ROW with
+ * its help, and a flag where BEHAVIOUR gives it one. */
+#define LATER(key, spec, standard) {key, spec, standard, NULL, NULL, true, NULL},
+#define ROW(key, spec, standard, help) {key, spec, standard, NULL, NULL, false, help},
+#define FLAG(key, spec, standard, flag, commands, help)                                            \
+    {key, spec, standard, flag, commands, false, help},
+
+/* clang-format off */
+const struct config_row config_rows[] = {
+    LATER("listen", LIST, NULL)
+    LATER("tls.cert", PATH, NULL)
+    LATER("tls.key", PATH, NULL)
+    LATER("allowed_hosts", LIST, NULL)
+    LATER("allowed_origins", LIST, NULL)
+    LATER("ollama_version", TEXT, "0.13.0")
+    ROW("store", PATH, "~/.shoal/models", "own store of models")
+    ROW("sources.ollama", PATH_OR("auto off"), "auto", "Ollama's store, read only")
+    ROW("sources.hf", PATH_OR("auto off"), "auto", "Hugging Face hub cache, read only")
+    ROW("sources.lmstudio", PATH_OR("auto off"), "auto", "LM Studio's models, read only")
+    ROW("sources.dirs", {.type = CONFIG_TYPE_PATHS}, "~/models", "further directories, read only")
+    LATER("hub.endpoint", TEXT, "https://huggingface.co")
+    LATER("hub.mirrors", LIST, NULL)
+    LATER("hub.token_file", PATH, NULL)
+    LATER("hub.ca_file", PATH, NULL)
+    LATER("hub.http_pull", BOOL, "false")
+    LATER("hub.allow", LIST, "*")
+    LATER("keys", SECTION, NULL)
+    ROW("aliases", {.type = CONFIG_TYPE_MAP}, NULL, "name asked for (a glob) to local model")
+    LATER("models", SECTION, NULL)
+    LATER("legs", SECTION, NULL)
+    LATER("routes", SECTION, NULL)
+    LATER("agents", SECTION, NULL)
+    LATER("engine.resident", INT(1, 16), "1")
+    LATER("engine.preload", LIST, NULL)
+    LATER("engine.ngl", INT_OR("auto", 0, 999), "auto")
+    LATER("engine.host_experts", INT_OR("auto", 0, 999), "auto")
+    FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run", "context in tokens; 0: the model's")
+    LATER("engine.moe_cache", SIZE_OR("auto"), "auto")
+    LATER("engine.slots", INT(0, 4096), "0")
+    LATER("engine.peers", LIST, NULL)
+    ROW("engine.threads", INT_OR("auto", 1, 256), "auto", "threads that compute")
+    LATER("engine.backend", WORDS("auto cpu cuda"), "auto")
+    LATER("engine.gpus", LIST, "all")
+    LATER("engine.batch", INT(0, 8192), "0")
+    LATER("engine.keep_alive", {.type = CONFIG_TYPE_DURATION}, "5m")
+    LATER("engine.deterministic", BOOL, "false")
+    LATER("engine.kv", WORDS("f16 int8"), "f16")
+    LATER("engine.draft", TEXT, "auto")
+    LATER("engine.min_residency", DURATION, "20s")
+    LATER("engine.swap_wait", DURATION, "60s")
+    LATER("engine.step_target", DURATION_OR("auto"), "auto")
+    ROW("engine.activations", WORDS_LATER("auto float int8", "int16"), "auto",
+        "form of matmul inputs of quantised weights")
+    LATER("cache.prefix", WORDS("auto off"), "auto")
+    LATER("cache.ram", SIZE_OR("auto"), "auto")
+    LATER("cache.spill", PATH_OR("auto off"), "auto")
+    LATER("cache.spill_size", SIZE_OR("auto"), "auto")
+    LATER("cache.spill_floor", SIZE, "10GiB")
+    LATER("cache.pin_quota", REAL(0, 1), "0.5")
+    LATER("cache.session_ttl", DURATION, "1h")
+    LATER("cache.context_ttl", DURATION, "24h")
+    LATER("cache.replay", BOOL, "true")
+    LATER("cache.replay_size", SIZE, "64MiB")
+    LATER("cache.replay_ttl", DURATION, "24h")
+    LATER("cache.normalise.client_header", BOOL, "true")
+    LATER("cache.normalise.clock", BOOL, "false")
+    LATER("cache.public", LIST, NULL)
+    LATER("cache.miss_ring", INT(0, 1 << 20), "1024")
+    LATER("cache.miss_excerpt", INT(0, 4096), "48")
+    LATER("limits.queue", INT(0, 65536), "1024")
+    LATER("limits.body", SIZE, "64MiB")
+    LATER("limits.ingress", SIZE, "512MiB")
+    LATER("limits.connections", INT(1, 1 << 20), "4096")
+    LATER("limits.headers", SIZE, "64KiB")
+    LATER("limits.header_time", DURATION, "10s")
+    LATER("limits.upload_idle", DURATION, "30s")
+    LATER("limits.reader_idle", DURATION, "120s")
+    LATER("limits.json_depth", INT(1, 512), "128")
+    LATER("limits.messages", INT(1, 1 << 24), "10000")
+    LATER("limits.tools", INT(0, 65536), "512")
+    LATER("limits.n", INT(1, 1024), "8")
+    LATER("limits.stop", INT(0, 1024), "16")
+    LATER("limits.images", INT(0, 1024), "32")
+    LATER("limits.image_bytes", SIZE, "20MiB")
+    LATER("limits.ping", DURATION, "5s")
+    LATER("limits.defer_headers", DURATION, "10s")
+    LATER("limits.overlong_status", WORDS("auto 413 400"), "auto")
+    LATER("limits.loop_tokens", INT(0, 1 << 24), "4096")
+    LATER("limits.grace", DURATION, "5s")
+    LATER("deadlines.connect", DURATION, "2s")
+    LATER("deadlines.first_token", DURATION_OR("auto"), "auto")
+    LATER("deadlines.gap", DURATION, "20s")
+    LATER("deadlines.total", DURATION, "0")
+    LATER("deadlines.max_wait", DURATION, "5m")
+    LATER("deadlines.max_gen", DURATION, "0")
+    LATER("deadlines.all_open_wait", DURATION, "5s")
+    LATER("deadlines.engine_stall", DURATION, "10s")
+    LATER("deadlines.load_stall", DURATION, "30s")
+    LATER("breaker.failures", INT(1, 1000), "5")
+    LATER("breaker.window", DURATION, "30s")
+    LATER("breaker.min_requests", INT(1, 100000), "10")
+    LATER("breaker.ratio", REAL(0, 1), "0.5")
+    LATER("breaker.cooldown", DURATION, "5s")
+    LATER("breaker.cooldown_max", DURATION, "5m")
+    LATER("breaker.successes", INT(1, 1000), "2")
+    LATER("probes.free", BOOL, "true")
+    LATER("probes.paid", BOOL, "false")
+    LATER("probes.per_hour", INT(0, 3600), "4")
+    LATER("shadow.min_tokens", INT(0, 1 << 24), "2048")
+    LATER("shadow.share", REAL(0, 1), "0.25")
+    LATER("fetch.allow", LIST, NULL)
+    LATER("logging.level", WORDS("error warn info debug trace"), "info")
+    LATER("logging.format", WORDS("text json"), "text")
+    LATER("logging.file", PATH, NULL)
+    LATER("logging.content", BOOL, "false")
+    LATER("logging.record_dir", PATH, NULL)
+    LATER("metrics.agents", INT(0, 100000), "100")
+    {.key = NULL},
+};
+/* clang-format on */
+
+const struct config_row *config_find_row(str key)
+{
+    for (const struct config_row *r = config_rows; r->key; r++)
+        if (str_eq_z(key, r->key))
+            return r;
+    return NULL;
+}
+
+/* --- values --- */
+
+static bool config_has_word(const char *words, str text)
+{
+    str rest = str_of(words), word;
+    while (str_split(&rest, ' ', &word))
+        if (str_eq(word, text))
+            return true;
+    return false;
+}
+
+/* "auto, off or " before the type's own wish. */
+static void config_add_words(struct buf *out, const char *words, const char *last)
+{
+    str rest = str_of(words), word;
+    for (bool is_first = true; str_split(&rest, ' ', &word); is_first = false) {
+        const char *between = is_first ? "" : rest.len == 0 && !last ? " or " : ", ";
+        buf_printf(out, "%s%.*s", between, STR_ARG(word));
+    }
+    if (last)
+        buf_printf(out, "%s%s", words ? " or " : "", last);
+}
+
+static const char *config_wish(const struct config_spec *s, char *text, size_t size)
+{
+    switch (s->type) {
+    case CONFIG_TYPE_WORD:
+        return NULL;
+    case CONFIG_TYPE_BOOL:
+        return "true or false";
+    case CONFIG_TYPE_INT:
+        snprintf(text, size, "integer %lld..%lld", (long long)s->min, (long long)s->max);
+        return text;
+    case CONFIG_TYPE_REAL:
+        snprintf(text, size, "number %lld..%lld", (long long)s->min, (long long)s->max);
+        return text;
+    case CONFIG_TYPE_DURATION:
+        return "duration such as 300ms, 10s, 5m, 1h30m";
+    case CONFIG_TYPE_SIZE:
+        return "size such as 512MiB, 4G";
+    case CONFIG_TYPE_TEXT:
+        return "text";
+    case CONFIG_TYPE_PATH:
+        return "path";
+    case CONFIG_TYPE_LIST:
+    case CONFIG_TYPE_PATHS:
+        return "list of texts";
+    case CONFIG_TYPE_MAP:
+        return "map of texts";
+    case CONFIG_TYPE_SECTION:
+        return "section";
+    }
+    return NULL;
+}
+
+static bool config_refuse(const struct config_spec *s, const char *got, str text, struct err *e)
+{
+    char range[64];
+    struct buf b;
+    buf_init(&b, 1024);
+    config_add_words(&b, s->words, config_wish(s, range, sizeof range));
+    buf_add_z(&b, " expected, got ");
+    if (got) {
+        buf_add_z(&b, got);
+    } else {
+        str shown = str_sub(text, 0, CONFIG_SHOWN);
+        shown.len = str_utf8_complete(shown);
+        buf_printf(&b, "\"%.*s%s\"", STR_ARG(shown), shown.len < text.len ? "..." : "");
+    }
+    err_set(e, ERR_CONFIG, "%s", b.p ? b.p : "no memory");
+    buf_deinit(&b);
+    return false;
+}
+
+static bool config_in_range(const struct config_spec *s, double v)
+{
+    if (s->min == 0 && s->max == 0)
+        return true;
+    return v >= (double)s->min && v <= (double)s->max;
+}
+
+static bool config_parse_number(const struct config_spec *s, str text, struct config_value *out)
+{
+    uint64_t size;
+    switch (s->type) {
+    case CONFIG_TYPE_BOOL:
+        out->number = str_eq_z(text, "true");
+        return out->number || str_eq_z(text, "false");
+    case CONFIG_TYPE_INT:
+        return str_to_i64(text, &out->number) && config_in_range(s, (double)out->number);
+    case CONFIG_TYPE_REAL:
+        return str_to_double(text, &out->real) && config_in_range(s, out->real);
+    case CONFIG_TYPE_DURATION:
+        return str_to_duration_ms(text, &out->number) && config_in_range(s, (double)out->number);
+    case CONFIG_TYPE_SIZE:
+        if (!str_to_size(text, &size) || size > INT64_MAX)
+            return false;
+        out->number = (int64_t)size;
+        return config_in_range(s, (double)size);
+    case CONFIG_TYPE_WORD:
+    case CONFIG_TYPE_MAP:
+    case CONFIG_TYPE_SECTION:
+        return false;
+    case CONFIG_TYPE_TEXT:
+    case CONFIG_TYPE_PATH:
+    case CONFIG_TYPE_LIST:
+    case CONFIG_TYPE_PATHS:
+        return true;
+    }
+    return false;
+}
+
+static str config_expand(str text, struct arena *a)
+{
+    return file_expand_home(a, text, config_home(a));
+}
+
+bool config_parse(const struct config_spec *s, str text, struct arena *a, struct config_value *out,
+                  struct err *e)
+{
+    *out = (struct config_value){.is_set = true, .source = out->source};
+    if (config_has_word(s->words_later, text))
+        return err_set(e, ERR_UNSUPPORTED, "%.*s is not built yet", STR_ARG(text));
+    out->is_word = config_has_word(s->words, text);
+    bool is_path = s->type == CONFIG_TYPE_PATH || s->type == CONFIG_TYPE_PATHS;
+    if (!out->is_word && !config_parse_number(s, text, out))
+        return config_refuse(s, NULL, text, e);
+    if (text.len == 0 && is_path)
+        return config_refuse(s, NULL, text, e);
+    out->text = is_path && !out->is_word ? config_expand(text, a) : arena_copy(a, text);
+    if (s->type == CONFIG_TYPE_LIST || s->type == CONFIG_TYPE_PATHS) {
+        str *item = ARENA_NEW(a, str);
+        if (item)
+            *item = out->text;
+        out->items = item;
+        out->items_count = 1;
+    }
+    return !a->is_full || err_set(e, ERR_MEMORY, "the configuration is too large");
+}
+
+/* --- loading --- */
+
+struct config {
+    struct config_value values[countof(config_rows)];
+};
+
+struct config_loader {
+    struct config *c;
+    struct arena *arena;
+    struct buf *problems;
+    const char *name; /* of the file */
+    uint32_t problems_count;
+    struct err *e;
+};
+
+/* Keeps going, so that one run shows all problems; e gets the first. */
+static void config_problem(struct config_loader *l, enum err_code code, const char *format, ...)
+    BASE_PRINTF(3, 4);
+static void config_problem(struct config_loader *l, enum err_code code, const char *format, ...)
+{
+    char text[ERR_TEXT_MAX * 2];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (l->problems_count++ == 0)
+        err_set(l->e, code, "%s", text);
+    if (l->problems_count > CONFIG_PROBLEMS_MAX)
+        return;
+    buf_add_printable(l->problems, str_of(text));
+    buf_add_byte(l->problems, '\n');
+}
+
+static void config_problem_at(struct config_loader *l, const struct config_yaml *n, const char *key,
+                              const struct err *why)
+{
+    uint32_t line = n->key.p ? n->key_line : n->line, column = n->key.p ? n->key_column : n->column;
+    config_problem(l, why->code, "%s:%u:%u: %s: %s", l->name, line, column, key, why->text);
+}
+
+static const char *config_nearest(str key)
+{
+    uint32_t best = 3;
+    const char *name = NULL;
+    for (const struct config_row *r = config_rows; r->key; r++) {
+        uint32_t d = str_distance(key, str_of(r->key), best);
+        if (d < best || (d == best && !name)) {
+            best = d;
+            name = r->key;
+        }
+    }
+    return name;
+}
+
+static struct config_value *config_slot(struct config *c, const struct config_row *r)
+{
+    return &c->values[r - config_rows];
+}
+
+/* A list's or map's texts; only scalars may be inside. */
+static bool config_take_items(struct config_loader *l, const struct config_row *r,
+                              const struct config_yaml *n, struct err *e)
+{
+    bool is_map = r->spec.type == CONFIG_TYPE_MAP;
+    struct config_value *v = config_slot(l->c, r);
+    if (n->count > CONFIG_LIST_MAX)
+        return err_set(e, ERR_CONFIG, "has %u items, at most %d are read", n->count,
+                       CONFIG_LIST_MAX);
+    str *items = ARENA_ARRAY(l->arena, str, (size_t)n->count * (is_map ? 2 : 1) + 1);
+    if (!items)
+        return err_set(e, ERR_MEMORY, "the configuration is too large");
+    *v = (struct config_value){.is_set = true, .source = CONFIG_SOURCE_FILE, .items = items};
+    for (const struct config_yaml *i = n->first; i; i = i->next) {
+        if (i->kind != CONFIG_YAML_SCALAR || i->is_null)
+            return config_refuse(&r->spec, "something else inside", (str){NULL, 0}, e);
+        if (is_map)
+            items[v->items_count++] = i->key;
+        bool is_path = r->spec.type == CONFIG_TYPE_PATHS;
+        items[v->items_count++] = is_path ? config_expand(i->text, l->arena) : i->text;
+    }
+    return true;
+}
+
+static bool config_take_node(struct config_loader *l, const struct config_row *r,
+                             const struct config_yaml *n, struct err *e)
+{
+    bool wants_map = r->spec.type == CONFIG_TYPE_MAP;
+    bool takes_list = r->spec.type == CONFIG_TYPE_LIST || r->spec.type == CONFIG_TYPE_PATHS;
+    if (r->is_later)
+        return err_set(e, ERR_UNSUPPORTED, "not built yet");
+    if (wants_map ? n->kind == CONFIG_YAML_MAP : takes_list && n->kind == CONFIG_YAML_LIST)
+        return config_take_items(l, r, n, e);
+    if (n->kind != CONFIG_YAML_SCALAR)
+        return config_refuse(&r->spec, n->kind == CONFIG_YAML_MAP ? "a map" : "a list",
+                             (str){NULL, 0}, e);
+    if (n->is_null)
+        return config_refuse(&r->spec, "nothing", (str){NULL, 0}, e);
+    struct config_value v = {.source = CONFIG_SOURCE_FILE};
+    if (!config_parse(&r->spec, n->text, l->arena, &v, e))
+        return false;
+    *config_slot(l->c, r) = v;
+    return true;
+}
+
+static bool config_is_prefix(const char *prefix)
+{
+    size_t len = strlen(prefix);
+    for (const struct config_row *r = config_rows; r->key; r++)
+        if (!strncmp(r->key, prefix, len) && r->key[len] == '.')
+            return true;
+    return false;
+}
+
+/* Depth is limited by the YAML reader, and by the rows' keys. */
+static void config_take_map(struct config_loader *l, const char *prefix,
+                            const struct config_yaml *map)
+{
+    for (const struct config_yaml *n = map->first; n; n = n->next) {
+        char key[CONFIG_KEY_MAX];
+        struct err why = {0};
+        snprintf(key, sizeof key, "%s%s%.*s", prefix, *prefix ? "." : "", STR_ARG(n->key));
+        const struct config_row *r = config_find_row(str_of(key));
+        if (r) {
+            if (!config_take_node(l, r, n, &why))
+                config_problem_at(l, n, key, &why);
+        } else if (config_is_prefix(key) && n->kind == CONFIG_YAML_MAP) {
+            config_take_map(l, key, n);
+        } else if (config_is_prefix(key)) {
+            err_set(&why, ERR_CONFIG, "a map of settings expected");
+            config_problem_at(l, n, key, &why);
+        } else {
+            const char *near = config_nearest(str_of(key));
+            err_set(&why, ERR_CONFIG, "unknown key%s%s%s", near ? "; did you mean " : "",
+                    near ? near : "", near ? "?" : "");
+            config_problem_at(l, n, key, &why);
+        }
+    }
+}
+
+static void config_take_yaml(struct config_loader *l, str text)
+{
+    struct config_yaml *root;
+    struct err why = {0};
+    if (!config_yaml_parse(&root, text, l->arena, &why))
+        config_problem(l, ERR_CONFIG, "%s:%s", l->name, why.text);
+    else if (root && root->kind == CONFIG_YAML_MAP)
+        config_take_map(l, "", root);
+    else if (root && !root->is_null)
+        config_problem(l, ERR_CONFIG, "%s:%u:%u: a map of settings expected", l->name, root->line,
+                       root->column);
+}
+
+static void config_take_env(struct config_loader *l)
+{
+    for (const struct config_row *r = config_rows; r->key; r++) {
+        char name[CONFIG_KEY_MAX] = "SHOAL_";
+        struct err why = {0};
+        if (r->spec.type >= CONFIG_TYPE_LIST)
+            continue;
+        for (size_t i = 0; r->key[i]; i++) {
+            char c = r->key[i];
+            name[6 + i] = c == '.' ? '_' : c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
+        }
+        const char *text = getenv(name);
+        if (!text)
+            continue;
+        struct config_value v = {.source = CONFIG_SOURCE_ENV};
+        if (r->is_later)
+            config_problem(l, ERR_UNSUPPORTED, "%s: not built yet", name);
+        else if (config_parse(&r->spec, str_of(text), l->arena, &v, &why))
+            *config_slot(l->c, r) = v;
+        else
+            config_problem(l, why.code, "%s: %s", name, why.text);
+    }
+}
+
+static void config_take_flags(struct config_loader *l, const struct config_input *in)
+{
+    for (uint32_t i = 0; i < in->flags_count; i++) {
+        const struct config_row *r = in->flags[i].row;
+        struct err why = {0};
+        struct config_value v = {.source = CONFIG_SOURCE_FLAG};
+        if (config_parse(&r->spec, in->flags[i].text, l->arena, &v, &why))
+            *config_slot(l->c, r) = v;
+        else
+            config_problem(l, ERR_USAGE, "-%s: %s", r->flag, why.text);
+    }
+}
+
+static void config_take_defaults(struct config_loader *l)
+{
+    for (const struct config_row *r = config_rows; r->key; r++) {
+        struct config_value v = {.source = CONFIG_SOURCE_DEFAULT};
+        struct err why = {0};
+        if (r->standard && !r->is_later)
+            must(config_parse(&r->spec, str_of(r->standard), l->arena, &v, &why));
+        *config_slot(l->c, r) = v;
+    }
+}
+
+/* From each alias its target is followed as a name asked for; more steps than aliases: a loop. */
+static void config_check_aliases(struct config_loader *l)
+{
+    const struct config_value *v = config_value(l->c, "aliases");
+    uint32_t count = v->items_count / 2;
+    for (uint32_t start = 0; start < count; start++) {
+        str name = v->items[2 * start + 1];
+        bool goes_on = true;
+        uint32_t steps = 0;
+        for (; goes_on && steps <= count; steps++) {
+            goes_on = false;
+            for (uint32_t i = 0; i < count && !goes_on; i++)
+                if (str_glob(v->items[2 * i], name)) {
+                    goes_on = !str_eq(name, v->items[2 * i + 1]);
+                    name = v->items[2 * i + 1];
+                    break;
+                }
+        }
+        if (steps > count) {
+            config_problem(l, ERR_CONFIG, "%s: aliases: %.*s leads back to itself", l->name,
+                           STR_ARG(v->items[2 * start]));
+            return;
+        }
+    }
+}
+
+static bool config_finish(struct config_loader *l, struct config **out)
+{
+    if (l->arena->is_full)
+        config_problem(l, ERR_MEMORY, "the configuration is too large");
+    else
+        config_check_aliases(l);
+    if (l->problems_count > CONFIG_PROBLEMS_MAX)
+        buf_printf(l->problems, "and %u more\n", l->problems_count - CONFIG_PROBLEMS_MAX);
+    *out = l->c;
+    return l->problems_count == 0;
+}
+
+static bool config_begin(struct config_loader *l, struct arena *a, struct buf *problems,
+                         struct err *e)
+{
+    *l = (struct config_loader){.arena = a, .problems = problems, .name = "config.yaml", .e = e};
+    l->c = ARENA_NEW(a, struct config);
+    if (!l->c)
+        return err_set(e, ERR_MEMORY, "no memory for the configuration");
+    config_take_defaults(l);
+    return true;
+}
+
+bool config_load_text(struct config **out, const char *name, str yaml, struct arena *a,
+                      struct buf *problems, struct err *e)
+{
+    struct config_loader l;
+    if (!config_begin(&l, a, problems, e))
+        return false;
+    l.name = name;
+    config_take_yaml(&l, yaml);
+    config_take_env(&l);
+    return config_finish(&l, out);
+}
+
+/* The file's path; false: none is asked for and there is no usual one. */
+static bool config_find_file(const struct config_input *in, struct arena *a, const char **path)
+{
+    struct file_info info;
+    struct err none;
+    const char *env = getenv("SHOAL_CONFIG");
+    *path = in->path ? in->path : env && *env ? env : NULL;
+    if (*path)
+        return true;
+    *path = config_expand(STR("~/.shoal/config.yaml"), a).p;
+    return *path && (file_stat(&info, *path, &none) || none.code != ERR_NOT_FOUND);
+}
+
+bool config_load(struct config **out, const struct config_input *in, struct arena *a,
+                 struct buf *problems, struct err *e)
+{
+    struct config_loader l;
+    struct err why = {0};
+    str text;
+    if (!config_begin(&l, a, problems, e))
+        return false;
+    if (config_find_file(in, a, &l.name)) {
+        if (file_read(&text, l.name, CONFIG_FILE_MAX, a, &why))
+            config_take_yaml(&l, text);
+        else
+            return err_set(e, why.code, "%s", why.text); /* told as any other error */
+    }
+    config_take_env(&l);
+    config_take_flags(&l, in);
+    return config_finish(&l, out);
+}
+
+/* --- reading --- */
+
+const struct config_value *config_value(const struct config *c, const char *key)
+{
+    const struct config_row *r = config_find_row(str_of(key));
+    must(r && !r->is_later);
+    return &c->values[r - config_rows];
+}
+
+int64_t config_number(const struct config *c, const char *key)
+{
+    return config_value(c, key)->number;
+}
+
+bool config_bool(const struct config *c, const char *key) { return config_number(c, key) != 0; }
+str config_text(const struct config *c, const char *key) { return config_value(c, key)->text; }
+
+bool config_is(const struct config *c, const char *key, const char *word)
+{
+    const struct config_value *v = config_value(c, key);
+    return v->is_word && str_eq_z(v->text, word);
+}
+
+str config_env(const char *name)
+{
+    static const char *const names[] = {
+        "HF_HOME", "HF_HUB_CACHE", "HOME", "OLLAMA_MODELS", "SHOAL_ADDR", "SHOAL_KEY", "TERM",
+    };
+    size_t i = 0;
+    while (i < countof(names) && strcmp(names[i], name) != 0)
+        i++;
+    must(i < countof(names));
+    return str_of(getenv(name));
+}
+
+str config_home(struct arena *a)
+{
+    str home = config_env("HOME");
+    if (home.len)
+        return home;
+    struct passwd entry, *found = NULL;
+    char text[4096];
+    if (getpwuid_r(getuid(), &entry, text, sizeof text, &found) != 0 || !found)
+        return (str){NULL, 0};
+    return arena_copy(a, str_of(found->pw_dir));
+}

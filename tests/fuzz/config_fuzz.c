@@ -1,0 +1,28 @@
+/* Any bytes as a configuration file: values or problems, never both, and every problem is a line
+ * that can be printed. */
+#include <stdlib.h>
+
+#include "cli/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct arena a;
+    struct buf problems;
+    struct config *c;
+    struct err e = {0};
+    arena_init(&a, 8u << 20);
+    buf_init(&problems, 1u << 20);
+    bool ok = config_load_text(&c, "fuzz.yaml", str_view(data, size), &a, &problems, &e);
+    if (ok != (problems.len == 0))
+        abort();
+    if (ok && config_number(c, "engine.ctx") < 0)
+        abort();
+    for (size_t i = 0; i < problems.len; i++)
+        if ((unsigned char)problems.p[i] < 0x20 && problems.p[i] != '\n')
+            abort();
+    buf_deinit(&problems);
+    arena_deinit(&a);
+    return 0;
+}
