@@ -245,7 +245,7 @@ full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" $(TOOL_TESTS) \
 	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
-e2e: $(BUILD)/shoal $(VENV)/ok ## the binary from outside
+e2e: $(BUILD)/shoal $(VENV)/ok tiny ## the binary from outside
 	$(E2E)
 
 test-long: ## the full product of the numerics contract, many seeds: hours

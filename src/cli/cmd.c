@@ -220,22 +220,24 @@ bool cmd_parse(struct cmd_context *c, int argc, char **argv, struct err *e)
 {
     int at = 0;
     bool had_dashes = false;
+    str *words = ARENA_ARRAY(c->arena, str, (size_t)argc + 1);
+    if (!words)
+        return err_set(e, ERR_MEMORY, "too many arguments");
+    c->words = words;
     cmd_add_flags(c);
-    while (at < argc && !had_dashes && cmd_is_flag(str_of(argv[at]))) {
-        had_dashes = !strcmp(argv[at], "--");
-        if (had_dashes)
+    while (at < argc) {
+        bool may_be_flag = !had_dashes && (c->words_count == 0 || c->cmd->flags_anywhere);
+        if (!may_be_flag || !cmd_is_flag(str_of(argv[at]))) {
+            words[c->words_count++] = str_of(argv[at++]);
+        } else if (!strcmp(argv[at], "--")) {
+            had_dashes = true;
             at++;
-        else if (!cmd_parse_flag(c, argc, argv, &at, e))
+        } else if (!cmd_parse_flag(c, argc, argv, &at, e)) {
             return false;
+        }
         if (c->wants_help)
             return true;
     }
-    str *words = ARENA_ARRAY(c->arena, str, (size_t)(argc - at) + 1);
-    if (!words)
-        return err_set(e, ERR_MEMORY, "too many arguments");
-    for (; at < argc; at++)
-        words[c->words_count++] = str_of(argv[at]);
-    c->words = words;
     return cmd_check_words(c, had_dashes, e);
 }
 

@@ -44,6 +44,7 @@ struct cmd {
     uint16_t flags_count;
     bool has_json, takes_server; /* -json; -addr and -key-file */
     bool is_hidden, is_later;
+    bool flags_anywhere;     /* flags may stand behind words too, until -- */
     bool refuses_late_flags; /* a word behind the first one that looks like one of its flags */
     /* False: main prints "shoal: ..." and exits 1, ERR_USAGE 2, ERR_CANCELLED 130. True: exits
      * with c->exit_code. */

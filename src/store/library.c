@@ -306,14 +306,17 @@ static bool library_match_alias(const struct library *l, const struct library_qu
     return false;
 }
 
+static bool library_is_path(str name)
+{
+    return str_find_byte(name, '/') != STR_NONE || str_ends(name, STR(".gguf"));
+}
+
 static bool library_find_path(const struct library *l, str name, struct arena *a,
                               struct library_entry *out)
 {
     struct file_info info;
     struct err why;
-    if (str_find_byte(name, '/') == STR_NONE && !str_ends(name, STR(".gguf")))
-        return false;
-    str path = arena_copy(a, name);
+    str path = library_is_path(name) ? arena_copy(a, name) : (str){NULL, 0};
     if (!path.p || !file_stat(&info, path.p, &why))
         return false;
     for (uint32_t i = 0; i < l->scan.count; i++)
@@ -335,12 +338,15 @@ static bool library_find_path(const struct library *l, str name, struct arena *a
 }
 
 /* Names within a third of their length, the nearest first; or that contain what was asked for. */
-static bool library_not_found(const struct library *l, str name, struct err *e)
+static bool library_not_found(const struct library *l, const struct library_query *q,
+                              struct err *e)
 {
+    str name = q->name;
     struct buf near;
+    const char *what = q->is_cli && library_is_path(name) ? "no model or file" : "no model";
     uint32_t told = 0, limit = (uint32_t)base_min(name.len / 3 + 1, 8);
     if (l->scan.count == 0)
-        return err_set(e, ERR_NOT_FOUND, "no model \"%.*s\": there are no models yet",
+        return err_set(e, ERR_NOT_FOUND, "%s \"%.*s\": there are no models yet", what,
                        STR_ARG(name));
     buf_init(&near, 64 * 1024);
     for (uint32_t d = 0; d <= limit + 1 && told < LIBRARY_NEAR_MAX; d++)
@@ -352,9 +358,9 @@ static bool library_not_found(const struct library *l, str name, struct err *e)
                 buf_printf(&near, "%s%.*s", told++ ? ", " : "", STR_ARG(other));
         }
     if (told)
-        err_set(e, ERR_NOT_FOUND, "no model \"%.*s\"; near: %s", STR_ARG(name), near.p);
+        err_set(e, ERR_NOT_FOUND, "%s \"%.*s\"; near: %s", what, STR_ARG(name), near.p);
     else
-        err_set(e, ERR_NOT_FOUND, "no model \"%.*s\"; `shoal list` shows what is there",
+        err_set(e, ERR_NOT_FOUND, "%s \"%.*s\"; `shoal list` shows what is there", what,
                 STR_ARG(name));
     buf_deinit(&near);
     return false;
@@ -376,7 +382,7 @@ bool library_find(const struct library *l, const struct library_query *q, struct
         else if (any)
             err_set(e, ERR_REQUEST, "model \"%.*s\" is ambiguous: %s", STR_ARG(q->name), m.names.p);
         else
-            library_not_found(l, q->name, e);
+            library_not_found(l, q, e);
     }
     buf_deinit(&m.names);
     return ok;

@@ -126,6 +126,20 @@ static void test_flags_end_at_the_first_word_or_at_two_dashes(void **state)
     check_refused("m -ctx=4", "run: -ctx stands behind m; flags come first");
 }
 
+static void test_a_command_may_allow_flags_between_its_words(void **state)
+{
+    (void)state;
+    struct cmd mixed = command;
+    mixed.flags_anywhere = true;
+    char a[] = "m", b[] = "-n", d[] = "3", f[] = "--", g[] = "-all";
+    char *argv[] = {a, b, d, a, f, g};
+    context = (struct cmd_context){.cmd = &mixed, .arena = &arena};
+    assert_true(cmd_parse(&context, 6, argv, &error));
+    assert_int_equal(context.words_count, 3);
+    assert_int_equal(cmd_number(&context, "n"), 3);
+    assert_true(str_eq_z(context.words[2], "-all") && !cmd_bool(&context, "all"));
+}
+
 static void test_settings_among_the_flags_are_collected_and_checked(void **state)
 {
     (void)state;
@@ -215,6 +229,7 @@ int main(void)
         CASE(test_booleans_need_no_value),
         CASE(test_repeatable_flags_collect),
         CASE(test_flags_end_at_the_first_word_or_at_two_dashes),
+        CASE(test_a_command_may_allow_flags_between_its_words),
         CASE(test_settings_among_the_flags_are_collected_and_checked),
         CASE(test_wrong_lines_are_refused_by_name),
         CASE(test_help_is_made_from_the_tables),

@@ -1,0 +1,106 @@
+"""`shoal inspect`, docs/BEHAVIOUR.md 2.2, on the tiny models of `make tiny`."""
+import json
+import os
+import struct
+
+import gguf
+import pytest
+
+from conftest import ROOT
+
+TINY = os.path.join(ROOT, "build", "tiny")
+FAMILIES = ["llama", "llama3", "qwen2", "qwen3", "qwen3moe", "gemma3", "gpt-oss"]
+
+
+def tiny(name):
+    return os.path.join(TINY, name + ".gguf")
+
+
+def facts(shoal, view, *args):
+    done = shoal("inspect", view, "-json", *args)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_file_shows_what_the_gguf_package_reads(shoal, name):
+    reader = gguf.GGUFReader(tiny(name))
+    got = facts(shoal, "file", tiny(name))
+    wanted = [(t.name, t.tensor_type.name, [int(d) for d in t.shape], int(t.n_bytes),
+               int(t.data_offset)) for t in reader.tensors]
+    assert [(t["name"], t["type"], t["shape"], t["size"], t["offset"]) for t in got["tensors"]] \
+        == wanted
+    keys = [k for k in reader.fields if not k.startswith("GGUF.")]
+    assert [k["key"] for k in got["metadata"]] == keys
+    assert got["validation"] == {"header": "ok", "tensors": "ok", "vocabulary": "ok"}
+    done = shoal("inspect", "file", tiny(name))
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in (got["architecture"], wanted[0][0], "tokenizer.ggml.tokens"):
+        assert text in done.stdout
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_plan_shows_every_op_and_weight(shoal, name):
+    got = facts(shoal, "plan", tiny(name))
+    assert len(got["ops"]) > 10 * got["layers"] / 2
+    names = {w["name"] for w in got["weights"]}
+    assert names == {t.name for t in gguf.GGUFReader(tiny(name)).tensors}
+    assert got["weight_bytes"] >= sum(w["size"] for w in got["weights"])
+    assert got["kv_per_token"] > 0 and got["scratch"] > 0
+    done = shoal("inspect", "plan", tiny(name))
+    assert (done.returncode, done.stderr) == (0, "")
+    for op in got["ops"]:
+        assert op in done.stdout
+
+
+def test_tokens_shows_ids_pieces_and_the_round_trip(shoal, tmp_path):
+    done = shoal("inspect", "tokens", tiny("llama"), "the <|im_end|>")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].split() == ["257", "normal", '"the"']
+    assert done.stdout.endswith("tokens, round trip exact\n")
+    assert "control" not in done.stdout
+    special = facts(shoal, "tokens", tiny("llama"), "the <|im_end|>", "-special")
+    assert special["tokens"][-1]["kind"] == "control" and special["differs_at"] is None
+    path = tmp_path / "text"
+    path.write_bytes(b"a\xff\x1b")
+    got = facts(shoal, "tokens", tiny("llama"), "-f", str(path))
+    assert got["differs_at"] == 1  # a broken byte is shown as U+FFFD
+    assert "\x1b" not in shoal("inspect", "tokens", tiny("llama"), "-f", str(path)).stdout
+    assert "0 tokens, round trip exact" in shoal("inspect", "tokens", tiny("llama"), "").stdout
+
+
+def test_a_file_that_cannot_be_loaded_exits_1_with_its_reason(shoal, tmp_path):
+    data = open(tiny("llama"), "rb").read()
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data[:len(data) - 5000])
+    done = shoal("inspect", "file", str(path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("shoal: m.gguf: ") and done.stderr.count("\n") == 1
+    # Another architecture of the same length: the file is sound, but nobody can run it.
+    five = struct.pack("<Q", 5)
+    path.write_bytes(data.replace(five + b"llama", five + b"lamma", 1))
+    done = shoal("inspect", "file", str(path))
+    assert done.returncode == 1
+    assert "architecture  lamma (not supported)" in done.stdout
+    assert "tensors     m.gguf: architecture 'lamma' is not supported" in done.stdout
+    assert shoal("inspect", "plan", str(path)).stderr.startswith("shoal: ")
+
+
+def test_views_and_flags_that_do_not_fit_are_refused(shoal):
+    for args, text in [
+            (["frob"], 'inspect: unknown view "frob"; see `shoal help inspect`'),
+            (["cache"], "inspect cache is not built yet"),
+            (["file"], "inspect file: MODEL missing; see `shoal help inspect`"),
+            (["file", "a", "b"], 'inspect file: unexpected argument "b"'),
+            (["file", "a", "-special"], "inspect file: -special has no meaning here"),
+            (["file", "a", "-split", "3"], "inspect: -split is not built yet"),
+            (["tokens", tiny("llama")], "inspect tokens: TEXT or -f FILE missing")]:
+        done = shoal("inspect", *args)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"shoal: {text}\n"
+    done = shoal("inspect", "file", "no-such-model")
+    assert done.returncode == 1
+    assert done.stderr == 'shoal: no model "no-such-model": there are no models yet\n'
+    done = shoal("inspect", "file", "/no/such/file.gguf")
+    assert done.returncode == 1
+    assert done.stderr.startswith('shoal: no model or file "/no/such/file.gguf": ')
