@@ -208,10 +208,9 @@ static bool item(struct jinja_state *s, const struct jinja_node *n, struct jinja
         if (nodes[i] && !jinja_eval(s, nodes[i], &part[i]))
             return false;
     }
-    if (obj.kind == JINJA_UNDEFINED)
-        return jinja_eval_undefined(s, obj);
-    *out = lacking(obj, NULL);
-    return jinja_op_slice(s, obj, part, out);
+    s->line = n->line;
+    return obj.kind == JINJA_UNDEFINED ? jinja_eval_undefined(s, obj)
+                                       : jinja_op_slice(s, obj, part, out);
 }
 
 /* ---- Values of other kinds ---- */
@@ -228,6 +227,35 @@ bool jinja_eval_str(struct jinja_state *s, struct jinja_value v, struct jinja_st
                                JINJA_VALUE_DEPTH_MAX);
     *out = jinja_text_end(&b);
     return jinja_eval_ok(s);
+}
+
+bool jinja_eval_force(struct jinja_state *s, struct jinja_list *l)
+{
+    struct jinja_call *call = l->later;
+    struct jinja_value made;
+    l->later = NULL;
+    if (call == NULL)
+        return true;
+    if (!call->later(call, &made) || !jinja_eval_ok(s))
+        return false;
+    l->items = made.u.list->items;
+    l->count = made.u.list->count;
+    l->cap = made.u.list->cap;
+    return true;
+}
+
+bool jinja_eval_defer(struct jinja_call *c, uint32_t origin,
+                      bool (*later)(struct jinja_call *c, struct jinja_value *out),
+                      struct jinja_value *out)
+{
+    struct jinja_call *copy = jinja_text_alloc(c->s->h, 1, sizeof *copy);
+    *out = jinja_value_list(c->s->h, JINJA_LIST_ITERATOR, origin);
+    if (!jinja_eval_ok(c->s))
+        return false;
+    *copy = *c;
+    copy->later = later;
+    out->u.list->later = copy;
+    return true;
 }
 
 static bool characters(struct jinja_state *s, struct jinja_str text, struct jinja_value list)
@@ -250,6 +278,8 @@ bool jinja_eval_items(struct jinja_state *s, struct jinja_value v, struct jinja_
         return true;
     }
     if (v.kind == JINJA_LIST) {
+        if (!jinja_eval_force(s, v.u.list))
+            return false;
         list = jinja_value_copy(s->h, v, JINJA_LIST_LIST);
     } else if (v.kind == JINJA_STRING || v.kind == JINJA_UNDEFINED || v.kind == JINJA_DICT) {
         list = jinja_value_list(s->h, JINJA_LIST_LIST,
@@ -302,8 +332,7 @@ static bool dict(struct jinja_state *s, const struct jinja_node *n, struct jinja
         if (!jinja_eval(s, i, &key) || !jinja_eval(s, i->next, &v))
             return false;
         if (!jinja_value_is_hashable(key))
-            return jinja_eval_fail(s, ERR_UNSUPPORTED, "a %s as a key is not supported",
-                                   jinja_value_type(key));
+            return jinja_eval_fail(s, ERR_FORMAT, "unhashable type: '%s'", jinja_value_type(key));
         jinja_value_put(s->h, *out, key, v);
     }
     return true;
@@ -387,12 +416,21 @@ bool jinja_eval_call(struct jinja_state *s, const struct jinja_callee *callee,
                     struct jinja_value self, const struct jinja_args *args,
                     struct jinja_value *out)
 {
+    struct jinja_args *kept = NULL;
     struct jinja_call c = {.s = s, .name = callee->name, .self = self, .args = args,
                            .which = callee->which};
     if (callee->function == NULL)
         return jinja_eval_fail(s, ERR_UNSUPPORTED, "'%s' is not supported", callee->name);
-    if (strcmp(callee->params, "...") != 0 && !place(&c, callee, args))
-        return false;
+    if (strcmp(callee->params, "...") != 0) {
+        if (!place(&c, callee, args))
+            return false;
+    } else { /* the call may be put off: its arguments have to stay */
+        kept = jinja_text_alloc(s->h, 1, sizeof *kept);
+        if (kept == NULL)
+            return jinja_eval_ok(s);
+        *kept = *args;
+        c.args = kept;
+    }
     return callee->function(&c, out) && jinja_eval_ok(s);
 }
 

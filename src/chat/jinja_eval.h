@@ -66,6 +66,7 @@ struct jinja_state {
     struct err *e;
 };
 
+struct jinja_call;
 /* "template line 12: ...", the line being that of the node in work. Returns false. */
 bool jinja_eval_fail(struct jinja_state *s, enum err_code code, const char *format, ...)
     BASE_PRINTF(3, 4);
@@ -85,6 +86,12 @@ bool jinja_eval_item(struct jinja_state *s, struct jinja_value obj, struct jinja
 bool jinja_eval_str(struct jinja_state *s, struct jinja_value v, struct jinja_str *out);
 /* What a for goes through: v's own list, or a new one (keys, characters, an iterator's rest). */
 bool jinja_eval_items(struct jinja_state *s, struct jinja_value v, struct jinja_list **out);
+/* A generator does its work, and fails, when its first item is wanted: defer makes an iterator out
+ * of c, force lets later make its list. */
+bool jinja_eval_defer(struct jinja_call *c, uint32_t origin,
+                      bool (*later)(struct jinja_call *c, struct jinja_value *out),
+                      struct jinja_value *out);
+bool jinja_eval_force(struct jinja_state *s, struct jinja_list *l);
 /* len(v). */
 bool jinja_eval_len(struct jinja_state *s, struct jinja_value v, size_t *out);
 
@@ -126,6 +133,7 @@ struct jinja_call {
     uint32_t given; /* bits */
     const struct jinja_args *args;
     uint32_t which; /* methods, functions that share an implementation */
+    bool (*later)(struct jinja_call *c, struct jinja_value *out); /* put off: what makes the list */
 };
 static inline bool jinja_call_has(const struct jinja_call *c, uint32_t i)
 {
@@ -162,6 +170,9 @@ bool jinja_exec_macro(struct jinja_state *s, const struct jinja_macro *m,
                      const struct jinja_args *args, struct jinja_value *out);
 
 /* Rows of other files for the tables of jinja_filter.c and jinja_method.c. */
+/* Tuples of key and value. */
+void jinja_seq_pairs(struct jinja_heap *h, const struct jinja_dict *d, enum jinja_list_type type,
+                     struct jinja_value *out);
 bool jinja_seq_first(struct jinja_call *c, struct jinja_value *out);
 bool jinja_seq_last(struct jinja_call *c, struct jinja_value *out);
 bool jinja_seq_join(struct jinja_call *c, struct jinja_value *out);

@@ -2,6 +2,7 @@
  * jinja_number.c; JSON: jinja_json.c. */
 #include <string.h>
 
+#include "chat/jinja_case.h"
 #include "chat/jinja_eval.h"
 
 static bool self_text(struct jinja_call *c, struct jinja_str *out)
@@ -39,9 +40,11 @@ static bool filter_change(struct jinja_call *c, struct jinja_value *out)
 
 /* Words of the title filter begin behind blanks, '-' and opening brackets; unlike str.title() the
  * rest of a word stays in small letters whatever it holds. */
-static bool begins_word(str s, size_t at)
+static bool is_between_words(str s, size_t at, size_t *len)
 {
-    return strchr("-({[<", s.p[at]) != NULL || strchr(" \t\n\r\f\v", s.p[at]) != NULL;
+    uint32_t c;
+    *len = str_utf8_decode(str_from(s, at), &c);
+    return jinja_case_is_blank(c) || (c && c < 0x80 && strchr("-({[<", (int)c));
 }
 
 static bool filter_title(struct jinja_call *c, struct jinja_value *out)
@@ -52,19 +55,19 @@ static bool filter_title(struct jinja_call *c, struct jinja_value *out)
         return false;
     str bytes = jinja_text_bytes(s);
     struct jinja_build b = jinja_text_begin(h);
-    for (size_t at = 0, end; at < bytes.len && h->stop == JINJA_STOP_NONE; at = end) {
-        uint32_t code;
-        end = at + str_utf8_decode(str_from(bytes, at), &code);
-        if (!begins_word(bytes, at)) {
-            struct jinja_str first = jinja_text_cut(s, at, end);
-            jinja_text_add_str(&b, jinja_text_change(h, first, JINJA_CHANGE_UPPER));
-            for (at = end; end < bytes.len && !begins_word(bytes, end);)
-                end++;
-            first = jinja_text_cut(s, at, end);
-            jinja_text_add_str(&b, jinja_text_change(h, first, JINJA_CHANGE_LOWER));
-        } else {
-            jinja_text_add_str(&b, jinja_text_cut(s, at, end));
+    for (size_t at = 0, end, len; at < bytes.len && h->stop == JINJA_STOP_NONE; at = end) {
+        bool is_between = is_between_words(bytes, at, &len);
+        end = at + len;
+        struct jinja_str part = jinja_text_cut(s, at, end);
+        if (is_between) {
+            jinja_text_add_str(&b, part);
+            continue;
         }
+        jinja_text_add_str(&b, jinja_text_change(h, part, JINJA_CHANGE_UPPER));
+        for (at = end; end < bytes.len && !is_between_words(bytes, end, &len);)
+            end += len;
+        part = jinja_text_cut(s, at, end);
+        jinja_text_add_str(&b, jinja_text_change(h, part, JINJA_CHANGE_LOWER));
     }
     *out = jinja_value_str(jinja_text_end(&b));
     return true;

@@ -181,7 +181,7 @@ static void split_at(struct jinja_call *c, str by, int64_t max, struct jinja_val
     push_cut(c, list, from, c->self.u.s.len);
 }
 
-/* Runs of blanks separate; the rest after max words keeps its inner blanks. */
+/* Runs of blanks separate; the rest after max words keeps its blanks. */
 static void split_blanks(struct jinja_call *c, int64_t max, struct jinja_value list)
 {
     str s = jinja_text_bytes(c->self.u.s);
@@ -198,9 +198,7 @@ static void split_blanks(struct jinja_call *c, int64_t max, struct jinja_value l
             max--;
         } else if (!is_blank && from == STR_NONE) {
             if (max == 0) {
-                struct jinja_str rest = jinja_text_cut(c->self.u.s, at, s.len);
-                rest = jinja_text_strip(c->s->h, rest, (str){NULL, 0}, JINJA_SIDE_RIGHT);
-                jinja_value_push(c->s->h, list, jinja_value_str(rest));
+                push_cut(c, list, at, s.len);
                 return;
             }
             from = at;
@@ -357,7 +355,7 @@ static bool list_search(struct jinja_call *c, struct jinja_value *out)
 
 static bool wants_key(struct jinja_call *c)
 {
-    return jinja_value_is_hashable(c->arg[0]) || c->arg[0].kind == JINJA_UNDEFINED ||
+    return jinja_value_is_hashable(c->arg[0]) ||
            jinja_eval_fail(c->s, ERR_FORMAT, "unhashable type: '%s'",
                            jinja_value_type(c->arg[0]));
 }
@@ -398,9 +396,8 @@ static bool dict_view(struct jinja_call *c, struct jinja_value *out)
 {
     const struct jinja_dict *d = c->self.u.dict;
     if (c->which == JINJA_LIST_ITEMS) {
-        bool ok = jinja_seq_items(c, out);
-        out->flavour = JINJA_LIST_ITEMS;
-        return ok;
+        jinja_seq_pairs(c->s->h, d, JINJA_LIST_ITEMS, out);
+        return true;
     }
     *out = jinja_value_list(c->s->h, (enum jinja_list_type)c->which, d->origin);
     for (uint32_t i = 0; i < d->count && c->s->h->stop == JINJA_STOP_NONE; i++) {

@@ -221,9 +221,10 @@ static bool contains(struct jinja_state *s, struct jinja_value what, struct jinj
         *out = jinja_text_find(s->h, in.u.s, jinja_text_bytes(what.u.s), 0) != STR_NONE;
         return true;
     }
+    bool is_view = in.kind == JINJA_LIST && in.flavour == JINJA_LIST_KEYS;
+    if ((in.kind == JINJA_DICT || is_view) && !jinja_value_is_hashable(what))
+        return jinja_eval_fail(s, ERR_FORMAT, "unhashable type: '%s'", jinja_value_type(what));
     if (in.kind == JINJA_DICT) {
-        if (!jinja_value_is_hashable(what) && what.kind != JINJA_UNDEFINED)
-            return jinja_eval_fail(s, ERR_FORMAT, "unhashable type: '%s'", jinja_value_type(what));
         *out = jinja_value_find(in.u.dict, what) != NULL;
         return true;
     }
@@ -232,6 +233,8 @@ static bool contains(struct jinja_state *s, struct jinja_value what, struct jinj
                                jinja_value_type(in));
     if (in.kind == JINJA_LIST && in.flavour == JINJA_LIST_ITERATOR) { /* read up to the hit */
         struct jinja_list *l = in.u.list;
+        if (!jinja_eval_force(s, l))
+            return false;
         while (!*out && l->next < l->count)
             *out = jinja_value_eq(l->items[l->next++], what);
         return true;
@@ -286,13 +289,13 @@ bool jinja_op_slice(struct jinja_state *s, struct jinja_value v, const struct ji
                     struct jinja_value *out)
 {
     int64_t step = 1, ignored;
-    bool is_sequence = v.kind == JINJA_STRING ||
-                       (v.kind == JINJA_LIST && v.flavour <= JINJA_LIST_RANGE);
+    if (v.kind != JINJA_STRING && (v.kind != JINJA_LIST || v.flavour > JINJA_LIST_RANGE))
+        return jinja_eval_fail(s, ERR_FORMAT, "a slice of '%s' is not possible",
+                               jinja_value_type(v));
     for (int i = 0; i < 3; i++)
         if (part[i].kind != JINJA_NONE && !jinja_op_int(part[i], &ignored))
-            is_sequence = false;
-    if (!is_sequence)
-        return true; /* stays undefined, as with Jinja2 */
+            return jinja_eval_fail(s, ERR_FORMAT, "a slice needs integers, not '%s'",
+                                   jinja_value_type(part[i]));
     if (jinja_op_int(part[2], &step) && step == 0)
         return jinja_eval_fail(s, ERR_FORMAT, "the step of a slice cannot be zero");
     int64_t len = v.kind == JINJA_LIST ? v.u.list->count

@@ -8,9 +8,15 @@ static bool self_items(struct jinja_call *c, struct jinja_list **out)
     return jinja_eval_items(c->s, c->self, out);
 }
 
-static struct jinja_value iterator(struct jinja_call *c, const struct jinja_list *like)
+static struct jinja_value list_like(struct jinja_call *c, const struct jinja_list *like)
 {
-    return jinja_value_list(c->s->h, JINJA_LIST_ITERATOR, like->origin);
+    return jinja_value_list(c->s->h, JINJA_LIST_LIST, like->origin);
+}
+
+static uint32_t origin_of(struct jinja_value v)
+{
+    return v.kind == JINJA_LIST ? v.u.list->origin : v.kind == JINJA_DICT ? v.u.dict->origin
+           : v.kind == JINJA_STRING ? jinja_text_taint(v.u.s) : 0;
 }
 
 /* item.a.b.0 for the attribute "a.b.0" or the integer 0; otherwise: what stands in for undefined
@@ -65,6 +71,8 @@ bool jinja_seq_first(struct jinja_call *c, struct jinja_value *out)
     *out = jinja_eval_hint("no first item, the sequence was empty");
     if (c->self.kind == JINJA_LIST && c->self.flavour == JINJA_LIST_ITERATOR) {
         struct jinja_list *l = c->self.u.list;
+        if (!jinja_eval_force(c->s, l))
+            return false;
         if (l->next < l->count)
             *out = l->items[l->next++];
         return true;
@@ -108,23 +116,36 @@ bool jinja_seq_list(struct jinja_call *c, struct jinja_value *out)
     return true;
 }
 
-bool jinja_seq_items(struct jinja_call *c, struct jinja_value *out)
+void jinja_seq_pairs(struct jinja_heap *h, const struct jinja_dict *d, enum jinja_list_type type,
+                     struct jinja_value *out)
 {
-    uint32_t origin = c->self.kind == JINJA_DICT ? c->self.u.dict->origin : 0;
-    *out = jinja_value_list(c->s->h, JINJA_LIST_ITERATOR, origin);
-    if (c->self.kind == JINJA_UNDEFINED)
+    *out = jinja_value_list(h, type, d->origin);
+    for (uint32_t i = 0; i < d->count && h->stop == JINJA_STOP_NONE; i++) {
+        struct jinja_value pair = jinja_value_list(h, JINJA_LIST_TUPLE, d->origin);
+        jinja_value_push(h, pair, d->entries[i].key);
+        jinja_value_push(h, pair, d->entries[i].value);
+        jinja_value_push(h, *out, pair);
+        jinja_text_charge(h, 1);
+    }
+}
+
+static bool later_items(struct jinja_call *c, struct jinja_value *out)
+{
+    if (c->self.kind == JINJA_UNDEFINED) {
+        *out = jinja_value_list(c->s->h, JINJA_LIST_LIST, 0);
         return true;
+    }
     if (c->self.kind != JINJA_DICT)
         return jinja_eval_fail(c->s, ERR_FORMAT, "'items': a mapping expected, not '%s'",
                                jinja_value_type(c->self));
-    for (uint32_t i = 0; i < c->self.u.dict->count && c->s->h->stop == JINJA_STOP_NONE; i++) {
-        struct jinja_value pair = jinja_value_list(c->s->h, JINJA_LIST_TUPLE, origin);
-        jinja_value_push(c->s->h, pair, c->self.u.dict->entries[i].key);
-        jinja_value_push(c->s->h, pair, c->self.u.dict->entries[i].value);
-        jinja_value_push(c->s->h, *out, pair);
-        jinja_text_charge(c->s->h, 1);
-    }
+    jinja_seq_pairs(c->s->h, c->self.u.dict, JINJA_LIST_LIST, out);
     return true;
+}
+
+bool jinja_seq_items(struct jinja_call *c, struct jinja_value *out)
+{
+    return jinja_eval_defer(c, c->self.kind == JINJA_DICT ? c->self.u.dict->origin : 0,
+                            later_items, out);
 }
 
 bool jinja_seq_reverse(struct jinja_call *c, struct jinja_value *out)
@@ -169,14 +190,14 @@ bool jinja_seq_join(struct jinja_call *c, struct jinja_value *out)
     return true;
 }
 
-bool jinja_seq_unique(struct jinja_call *c, struct jinja_value *out)
+static bool later_unique(struct jinja_call *c, struct jinja_value *out)
 {
     struct jinja_list *items;
     struct jinja_value key, path = arg_or_none(c, 1);
     if (!self_items(c, &items))
         return false;
     struct jinja_value seen = jinja_value_dict(c->s->h, 0);
-    *out = iterator(c, items);
+    *out = list_like(c, items);
     for (uint32_t i = 0; i < items->count && jinja_eval_ok(c->s); i++) {
         if (!lookup(c, items->items[i], path, NULL, &key))
             return false;
@@ -191,6 +212,11 @@ bool jinja_seq_unique(struct jinja_call *c, struct jinja_value *out)
         jinja_value_push(c->s->h, *out, items->items[i]);
     }
     return true;
+}
+
+bool jinja_seq_unique(struct jinja_call *c, struct jinja_value *out)
+{
+    return jinja_eval_defer(c, origin_of(c->self), later_unique, out);
 }
 
 /* ---- map, select ---- */
@@ -215,7 +241,13 @@ static bool row_of(struct jinja_call *c, struct jinja_value name, int32_t (*find
                            (int)base_min(text.len, 60), text.p);
 }
 
-bool jinja_seq_map(struct jinja_call *c, struct jinja_value *out)
+static bool later_nothing(struct jinja_call *c, struct jinja_value *out)
+{
+    *out = jinja_value_list(c->s->h, JINJA_LIST_LIST, 0);
+    return true;
+}
+
+static bool later_map(struct jinja_call *c, struct jinja_value *out)
 {
     struct jinja_list *items;
     const struct jinja_value *path = named(c->args, "attribute");
@@ -224,6 +256,8 @@ bool jinja_seq_map(struct jinja_call *c, struct jinja_value *out)
     struct jinja_value v;
     int32_t row = -1;
     bool by_path = c->args->plain_count == 0 && path;
+    if (!jinja_value_truth(c->self)) /* nothing to go through, whatever it is */
+        return later_nothing(c, out);
     if (by_path && c->args->named_count > 1u + (otherwise != NULL))
         return jinja_eval_fail(c->s, ERR_FORMAT, "'map' takes 'attribute' and 'default' only");
     if (!by_path && c->args->plain_count == 0)
@@ -234,7 +268,7 @@ bool jinja_seq_map(struct jinja_call *c, struct jinja_value *out)
     rest.plain_count -= by_path ? 0 : 1;
     if (!self_items(c, &items))
         return false;
-    *out = iterator(c, items);
+    *out = list_like(c, items);
     for (uint32_t i = 0; i < items->count; i++) {
         jinja_text_charge(c->s->h, 1);
         if (by_path ? !lookup(c, items->items[i], *path, otherwise, &v)
@@ -245,14 +279,20 @@ bool jinja_seq_map(struct jinja_call *c, struct jinja_value *out)
     return true;
 }
 
-/* which: bit 0 = keep what fails, bit 1 = test an attribute. */
-bool jinja_seq_select(struct jinja_call *c, struct jinja_value *out)
+bool jinja_seq_map(struct jinja_call *c, struct jinja_value *out)
+{
+    return jinja_eval_defer(c, origin_of(c->self), later_map, out);
+}
+
+static bool later_select(struct jinja_call *c, struct jinja_value *out)
 {
     struct jinja_list *items;
     struct jinja_args rest = *c->args;
     struct jinja_value path = jinja_value_none(), v;
     bool by_path = c->which & 2, keep = !(c->which & 1), holds;
     int32_t row = -1;
+    if (!jinja_value_truth(c->self))
+        return later_nothing(c, out);
     if (by_path) {
         if (rest.plain_count == 0)
             return jinja_eval_fail(c->s, ERR_FORMAT, "'%s' needs an attribute", c->name);
@@ -264,13 +304,9 @@ bool jinja_seq_select(struct jinja_call *c, struct jinja_value *out)
             return false;
         rest.plain_count--;
     }
-    if (!jinja_value_truth(c->self)) { /* nothing to go through, whatever it is */
-        *out = jinja_value_list(c->s->h, JINJA_LIST_ITERATOR, 0);
-        return true;
-    }
     if (!self_items(c, &items))
         return false;
-    *out = iterator(c, items);
+    *out = list_like(c, items);
     for (uint32_t i = 0; i < items->count; i++) {
         jinja_text_charge(c->s->h, 1);
         if (!lookup(c, items->items[i], path, NULL, &v))
@@ -282,6 +318,12 @@ bool jinja_seq_select(struct jinja_call *c, struct jinja_value *out)
             jinja_value_push(c->s->h, *out, items->items[i]);
     }
     return true;
+}
+
+/* which: bit 0 = keep what fails, bit 1 = test an attribute. */
+bool jinja_seq_select(struct jinja_call *c, struct jinja_value *out)
+{
+    return jinja_eval_defer(c, origin_of(c->self), later_select, out);
 }
 
 /* ---- Order ---- */
@@ -320,29 +362,27 @@ static bool merge_sort(struct jinja_call *c, struct keyed *v, struct keyed *spar
     return true;
 }
 
-/* The keys of "a,b.c" are lists of both; one attribute gives its value alone. */
+/* The key is a list, one element per attribute of "a,b.c": lists may hold equal things that have no
+ * order of their own. */
 static bool sort_key(struct jinja_call *c, struct jinja_value item, struct jinja_value path,
                      struct jinja_value *out)
 {
-    bool case_sensitive = truth_of(c, 1);
-    size_t at = 0, end = STR_NONE;
-    if (path.kind != JINJA_STRING ||
-        (end = jinja_text_find(c->s->h, path.u.s, STR(","), 0)) == STR_NONE) {
-        bool ok = lookup(c, item, path, NULL, out);
-        *out = folded(c, *out, case_sensitive);
-        return ok;
-    }
+    bool case_sensitive = truth_of(c, 1), more = true;
     *out = jinja_value_list(c->s->h, JINJA_LIST_LIST, 0);
-    for (bool more = true; more && jinja_eval_ok(c->s); at = end + 1) {
-        struct jinja_value v;
-        end = jinja_text_find(c->s->h, path.u.s, STR(","), at);
-        more = end != STR_NONE;
-        end = more ? end : path.u.s.len;
-        if (!lookup(c, item, jinja_value_str(jinja_text_cut(path.u.s, at, end)), NULL, &v))
+    for (size_t at = 0, end = 0; more && jinja_eval_ok(c->s); at = end + 1) {
+        struct jinja_value v, part = path;
+        more = false;
+        if (path.kind == JINJA_STRING) {
+            end = jinja_text_find(c->s->h, path.u.s, STR(","), at);
+            more = end != STR_NONE;
+            end = more ? end : path.u.s.len;
+            part = jinja_value_str(jinja_text_cut(path.u.s, at, end));
+        }
+        if (!lookup(c, item, part, NULL, &v))
             return false;
         jinja_value_push(c->s->h, *out, folded(c, v, case_sensitive));
     }
-    return true;
+    return jinja_eval_ok(c->s);
 }
 
 static bool sorted(struct jinja_call *c, struct keyed *v, size_t count, bool reverse,
@@ -383,7 +423,7 @@ bool jinja_seq_dictsort(struct jinja_call *c, struct jinja_value *out)
         return jinja_eval_fail(c->s, ERR_FORMAT, "'dictsort': by must be 'key' or 'value'");
     if (c->self.kind == JINJA_UNDEFINED)
         return jinja_eval_undefined(c->s, c->self);
-    if (!jinja_seq_items(c, &pairs) || !jinja_eval_ok(c->s))
+    if (!later_items(c, &pairs) || !jinja_eval_ok(c->s))
         return false;
     struct jinja_list *l = pairs.u.list;
     struct keyed *v = jinja_text_alloc(c->s->h, l->count + (size_t)1, sizeof *v);

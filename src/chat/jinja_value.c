@@ -98,16 +98,30 @@ struct jinja_value jinja_value_copy(struct jinja_heap *h, struct jinja_value lis
 
 /* ---- Dicts ---- */
 
-bool jinja_value_is_hashable(struct jinja_value key)
+static bool is_hashable(struct jinja_value key, unsigned depth)
 {
-    return key.kind == JINJA_STRING || key.kind == JINJA_INT || key.kind == JINJA_BOOL ||
-           key.kind == JINJA_FLOAT || key.kind == JINJA_NONE || key.kind == JINJA_BIG;
+    if (key.kind == JINJA_DICT || depth > JINJA_VALUE_DEPTH_MAX)
+        return false;
+    if (key.kind != JINJA_LIST)
+        return true;
+    bool ok = key.flavour != JINJA_LIST_LIST && key.flavour != JINJA_LIST_KEYS &&
+              key.flavour != JINJA_LIST_ITEMS;
+    for (uint32_t i = 0; key.flavour == JINJA_LIST_TUPLE && ok && i < key.u.list->count; i++)
+        ok = is_hashable(key.u.list->items[i], depth + 1);
+    return ok;
 }
 
-/* Equal keys have equal hashes: 1, 1.0 and true are one key. */
+bool jinja_value_is_hashable(struct jinja_value key) { return is_hashable(key, 0); }
+
+/* Equal keys have equal hashes: 1, 1.0 and true are one key. A tuple's depth is bounded: it passed
+ * is_hashable. */
 static uint64_t hash_of(struct jinja_value key)
 {
     double f = 0;
+    uint64_t hash = 7;
+    bool is_tuple = key.kind == JINJA_LIST && key.flavour == JINJA_LIST_TUPLE;
+    for (uint32_t i = 0; is_tuple && i < key.u.list->count; i++)
+        hash = hash * UINT64_C(0x9e3779b97f4a7c15) + hash_of(key.u.list->items[i]);
     if (key.kind == JINJA_STRING)
         return digest_xxh3(jinja_text_bytes(key.u.s), 1);
     if (key.kind == JINJA_BOOL)
@@ -117,7 +131,7 @@ static uint64_t hash_of(struct jinja_value key)
     else if (key.kind == JINJA_FLOAT)
         f = key.u.f;
     else if (key.kind != JINJA_BIG || !str_to_double(jinja_text_bytes(key.u.s), &f))
-        return 7;
+        return hash; /* none, tuples; objects, which are few */
     if (f == 0)
         return 0;
     uint64_t bits;

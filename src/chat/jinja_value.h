@@ -6,7 +6,7 @@
  * Invariant: plain data in the run's heap. Lists, dicts and namespaces are shared by reference and
  *            may be changed by a template (append, pop, namespace); all other values never change.
  *            A container made from the request has its origin, which the punctuation of its printed
- *            form takes. Keys of a dict are strings, numbers, booleans or none.
+ *            form takes. Keys of a dict are hashable: no lists, no dicts, nothing that holds one.
  * Thread:    one run at a time.
  * Limits:    the heap's; walking into containers stops at JINJA_VALUE_DEPTH_MAX levels (a list that
  *            holds itself is refused there).
@@ -70,6 +70,7 @@ struct jinja_list {
     struct jinja_value *items;
     uint32_t count, cap;
     uint32_t next;   /* ITERATOR: first item not read yet */
+    struct jinja_call *later; /* ITERATOR: what makes the items when the first is wanted, or NULL */
     uint32_t origin;
     int64_t start, stop, step; /* RANGE, for printing */
 };
