@@ -16,6 +16,9 @@ bool kv_pool_init(struct kv_pool *p, const uint32_t *pages, uint32_t groups_coun
         group->free = mem_new_array(m, "pages", pages[g], sizeof *group->free, e);
         if (!group->free)
             return false;
+        group->cached = mem_new_array(m, "pages", pages[g], sizeof *group->cached, e);
+        if (!group->cached)
+            return false;
         group->pages = group->free_count = pages[g];
         for (uint32_t i = 0; i < pages[g]; i++)
             group->free[i] = pages[g] - 1 - i;
@@ -41,11 +44,30 @@ uint32_t kv_pool_alloc(struct kv_pool *p, uint32_t group)
     return page;
 }
 
+/* Every change of a page's two counts goes through here, so that spare_count stays exact. */
+static void kv_pool_count(struct kv_pool_group *g, uint32_t page, int refs, int cached)
+{
+    g->spare_count -= g->cached[page] > 0 && g->refs[page] == g->cached[page];
+    must(refs > 0 ? g->refs[page] < UINT32_MAX : g->refs[page] > 0);
+    must(cached >= 0 || g->cached[page] > 0);
+    g->refs[page] += (uint32_t)refs;
+    g->cached[page] += (uint32_t)cached;
+    must(g->cached[page] <= g->refs[page]);
+    g->spare_count += g->cached[page] > 0 && g->refs[page] == g->cached[page];
+}
+
 void kv_pool_ref(struct kv_pool *p, uint32_t group, uint32_t page)
 {
     struct kv_pool_group *g = kv_pool_of(p, group, page);
-    must(g->refs[page] > 0 && g->refs[page] < UINT32_MAX);
-    g->refs[page]++;
+    must(g->refs[page] > 0);
+    kv_pool_count(g, page, 1, 0);
+}
+
+void kv_pool_ref_cached(struct kv_pool *p, uint32_t group, uint32_t page)
+{
+    struct kv_pool_group *g = kv_pool_of(p, group, page);
+    must(g->refs[page] > 0);
+    kv_pool_count(g, page, 1, 1);
 }
 
 /* The source of the waiting copy that fills `page`, or KV_PAGE_NONE. Copies are those of one step,
@@ -63,17 +85,28 @@ static uint32_t kv_pool_take_copy_to(struct kv_pool *p, uint32_t group, uint32_t
     return KV_PAGE_NONE;
 }
 
-void kv_pool_unref(struct kv_pool *p, uint32_t group, uint32_t page)
+/* A page that nobody holds needs no copy any more, and that copy's source loses a holder. */
+static void kv_pool_release(struct kv_pool *p, uint32_t group, uint32_t page)
 {
-    struct kv_pool_group *g = kv_pool_of(p, group, page);
-    /* A page that nobody holds needs no copy any more, and that copy's source loses a holder. */
-    while (page != KV_PAGE_NONE) {
-        must(g->refs[page] > 0);
-        if (--g->refs[page] > 0)
-            return;
+    struct kv_pool_group *g = &p->groups[group];
+    while (page != KV_PAGE_NONE && g->refs[page] == 0) {
         g->free[g->free_count++] = page;
         page = kv_pool_take_copy_to(p, group, page);
+        if (page != KV_PAGE_NONE)
+            kv_pool_count(g, page, -1, 0);
     }
+}
+
+void kv_pool_unref(struct kv_pool *p, uint32_t group, uint32_t page)
+{
+    kv_pool_count(kv_pool_of(p, group, page), page, -1, 0);
+    kv_pool_release(p, group, page);
+}
+
+void kv_pool_unref_cached(struct kv_pool *p, uint32_t group, uint32_t page)
+{
+    kv_pool_count(kv_pool_of(p, group, page), page, -1, -1);
+    kv_pool_release(p, group, page);
 }
 
 uint32_t kv_pool_copy(struct kv_pool *p, uint32_t group, uint32_t page)

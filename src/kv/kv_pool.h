@@ -21,7 +21,9 @@
 struct kv_pool_group {
     uint32_t *refs; /* [pages] */
     uint32_t *free; /* [free_count] page numbers; the last one goes next */
+    uint32_t *cached; /* [pages] how many of the holders are nodes of the trie */
     uint32_t pages, free_count;
+    uint32_t spare_count; /* pages that only the trie holds: evictions free them */
 };
 
 struct kv_pool {
@@ -50,6 +52,21 @@ uint32_t kv_pool_copy(struct kv_pool *p, uint32_t group, uint32_t page);
 uint32_t kv_pool_own(struct kv_pool *p, uint32_t group, uint32_t page);
 /* The step that makes the copies was submitted: their sources are released. */
 void kv_pool_copied(struct kv_pool *p);
+
+/* As ref and unref, for a node of the trie. */
+void kv_pool_ref_cached(struct kv_pool *p, uint32_t group, uint32_t page);
+void kv_pool_unref_cached(struct kv_pool *p, uint32_t group, uint32_t page);
+/* Only the trie holds it. */
+static inline bool kv_pool_is_spare(const struct kv_pool *p, uint32_t group, uint32_t page)
+{
+    const struct kv_pool_group *g = &p->groups[group];
+    return g->cached[page] > 0 && g->refs[page] == g->cached[page];
+}
+/* Pages that are free, or would be after evicting all that only the trie holds. */
+static inline uint32_t kv_pool_spare(const struct kv_pool *p, uint32_t group)
+{
+    return p->groups[group].free_count + p->groups[group].spare_count;
+}
 
 static inline uint32_t kv_pool_refs(const struct kv_pool *p, uint32_t group, uint32_t page)
 {

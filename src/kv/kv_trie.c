@@ -1,0 +1,518 @@
+#include "kv/kv_trie.h"
+
+#include <string.h>
+
+#include "base/digest.h"
+
+#define SCOPE_PUBLIC 0u
+#define SCOPE_NONE UINT32_MAX
+#define NAMES_MAX ((size_t)16 << 20)
+
+bool kv_trie_init(struct kv_trie *t, struct kv_pool *pool, const struct kv_layout *layout,
+                  uint32_t nodes_max, struct mem *m, struct err *e)
+{
+    must(nodes_max > 0 && nodes_max < KV_NODE_NONE);
+    *t = (struct kv_trie){.pool = pool, .layout = layout, .nodes_max = nodes_max,
+                          .oldest = KV_NODE_NONE, .newest = KV_NODE_NONE,
+                          .root_child = KV_NODE_NONE};
+    t->nodes = mem_new_array(m, "prefixes", nodes_max, sizeof *t->nodes, e);
+    if (!t->nodes)
+        return false;
+    for (uint32_t i = 0; i < nodes_max; i++)
+        t->nodes[i].next = i + 1 < nodes_max ? i + 1 : KV_NODE_NONE;
+    map_init(&t->by_tokens, nodes_max);
+    map_init(&t->scopes, KV_TRIE_SCOPES_MAX);
+    arena_init(&t->names, NAMES_MAX);
+    return true;
+}
+
+/* --- scopes -------------------------------------------------------------------------------- */
+
+static uint32_t kv_trie_scope(const struct kv_trie *t, str name)
+{
+    return name.len ? (uint32_t)map_value(&t->scopes, name, SCOPE_NONE) : SCOPE_PUBLIC;
+}
+
+static uint32_t kv_trie_make_scope(struct kv_trie *t, str name)
+{
+    uint32_t scope = kv_trie_scope(t, name);
+    if (scope != SCOPE_NONE)
+        return scope;
+    str copy = arena_copy(&t->names, name);
+    scope = t->scopes.count + 1;
+    return copy.p && map_put(&t->scopes, copy, scope) ? scope : SCOPE_NONE;
+}
+
+/* --- list of all nodes --------------------------------------------------------------------- */
+
+static void kv_trie_unlist(struct kv_trie *t, uint32_t i)
+{
+    struct kv_node *n = &t->nodes[i];
+    *(n->older == KV_NODE_NONE ? &t->oldest : &t->nodes[n->older].newer) = n->newer;
+    *(n->newer == KV_NODE_NONE ? &t->newest : &t->nodes[n->newer].older) = n->older;
+}
+
+static void kv_trie_list(struct kv_trie *t, uint32_t i)
+{
+    struct kv_node *n = &t->nodes[i];
+    n->older = t->newest;
+    n->newer = KV_NODE_NONE;
+    *(t->newest == KV_NODE_NONE ? &t->oldest : &t->nodes[t->newest].newer) = i;
+    t->newest = i;
+    n->used = ++t->clock;
+}
+
+/* From the leaf to the root, so that each child stays before its parent. */
+static void kv_trie_touch(struct kv_trie *t, uint32_t i)
+{
+    for (; i != KV_NODE_NONE; i = t->nodes[i].parent) {
+        kv_trie_unlist(t, i);
+        kv_trie_list(t, i);
+    }
+}
+
+/* --- children ------------------------------------------------------------------------------ */
+
+static uint32_t kv_trie_first_child(const struct kv_trie *t, uint32_t parent)
+{
+    return parent == KV_NODE_NONE ? t->root_child : t->nodes[parent].child;
+}
+
+static uint64_t kv_trie_hash(uint32_t parent, uint32_t scope, const int32_t *tokens)
+{
+    uint64_t seed = (uint64_t)parent << 32 | scope;
+    return digest_xxh3(str_view(tokens, KV_PAGE_TOKENS * sizeof *tokens), seed);
+}
+
+/* The full child with exactly these 32 tokens: of this scope. */
+static uint32_t kv_trie_full_of(const struct kv_trie *t, uint32_t parent, uint32_t scope,
+                                const int32_t *tokens)
+{
+    uint64_t hash = kv_trie_hash(parent, scope, tokens);
+    uint32_t i = (uint32_t)map_value_number(&t->by_tokens, hash, KV_NODE_NONE);
+    if (i == KV_NODE_NONE)
+        return KV_NODE_NONE;
+    const struct kv_node *n = &t->nodes[i];
+    bool same = n->parent == parent && n->scope == scope &&
+                !memcmp(n->tokens, tokens, sizeof n->tokens);
+    return same ? i : KV_NODE_NONE;
+}
+
+static uint32_t kv_trie_full(const struct kv_trie *t, uint32_t parent, uint32_t scope,
+                             const int32_t *tokens)
+{
+    uint32_t i = kv_trie_full_of(t, parent, SCOPE_PUBLIC, tokens);
+    if (i == KV_NODE_NONE && scope != SCOPE_PUBLIC && scope != SCOPE_NONE)
+        i = kv_trie_full_of(t, parent, scope, tokens);
+    return i;
+}
+
+static uint32_t kv_trie_equal(const struct kv_node *n, const int32_t *tokens, uint32_t count)
+{
+    uint32_t same = 0, most = n->count < count ? n->count : count;
+    while (same < most && n->tokens[same] == tokens[same])
+        same++;
+    return same;
+}
+
+/* The child that shares most of its first tokens with tokens[count]. */
+static uint32_t kv_trie_closest(const struct kv_trie *t, uint32_t parent, uint32_t scope,
+                                const int32_t *tokens, uint32_t count, uint32_t *same)
+{
+    uint32_t best = KV_NODE_NONE;
+    *same = 0;
+    for (uint32_t i = kv_trie_first_child(t, parent); i != KV_NODE_NONE; i = t->nodes[i].next) {
+        const struct kv_node *n = &t->nodes[i];
+        if (n->scope != SCOPE_PUBLIC && n->scope != scope)
+            continue;
+        uint32_t equal = kv_trie_equal(n, tokens, count);
+        if (equal > *same) {
+            *same = equal;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* --- making and freeing nodes -------------------------------------------------------------- */
+
+static void kv_trie_drop_page(struct kv_trie *t, struct kv_node *n, uint32_t group)
+{
+    uint32_t page = n->pages[group];
+    if (page == KV_PAGE_NONE)
+        return;
+    n->pages[group] = KV_PAGE_NONE;
+    kv_pool_unref_cached(t->pool, group, page);
+    t->stats.evictions++;
+}
+
+static void kv_trie_take_page(struct kv_trie *t, struct kv_node *n, uint32_t group, uint32_t page)
+{
+    n->pages[group] = page;
+    if (page != KV_PAGE_NONE)
+        kv_pool_ref_cached(t->pool, group, page);
+}
+
+/* A page whose only holders are nodes. (Two nodes may name one page: a scope's own path, and the
+ * public one that came after it.) */
+static bool kv_trie_holds_alone(const struct kv_trie *t, const struct kv_node *n, uint32_t group)
+{
+    uint32_t page = n->pages[group];
+    return page != KV_PAGE_NONE && kv_pool_is_spare(t->pool, group, page);
+}
+
+/* A leaf without pins. */
+static void kv_trie_remove(struct kv_trie *t, uint32_t i)
+{
+    struct kv_node *n = &t->nodes[i];
+    must(n->child == KV_NODE_NONE && n->pins == 0);
+    for (uint32_t g = 0; g < t->layout->groups_count; g++)
+        kv_trie_drop_page(t, n, g);
+    if (n->count == KV_PAGE_TOKENS)
+        map_delete_number(&t->by_tokens, kv_trie_hash(n->parent, n->scope, n->tokens));
+    uint32_t *first = n->parent == KV_NODE_NONE ? &t->root_child : &t->nodes[n->parent].child;
+    *(n->previous == KV_NODE_NONE ? first : &t->nodes[n->previous].next) = n->next;
+    if (n->next != KV_NODE_NONE)
+        t->nodes[n->next].previous = n->previous;
+    kv_trie_unlist(t, i);
+    n->next = t->free;
+    t->free = i;
+    t->stats.nodes--;
+}
+
+/* May go. */
+static bool kv_trie_is_leaf(const struct kv_node *n)
+{
+    return n->child == KV_NODE_NONE && !n->pins;
+}
+
+/* A node to use: a free one, or the oldest leaf that may go and is not `keep` (whose child is being
+ * made). */
+static uint32_t kv_trie_take_node(struct kv_trie *t, uint32_t keep)
+{
+    uint32_t i = t->oldest;
+    if (t->free == KV_NODE_NONE) {
+        while (i != KV_NODE_NONE && (!kv_trie_is_leaf(&t->nodes[i]) || i == keep))
+            i = t->nodes[i].newer;
+        if (i == KV_NODE_NONE)
+            return KV_NODE_NONE;
+        kv_trie_remove(t, i);
+    }
+    i = t->free;
+    t->free = t->nodes[i].next;
+    return i;
+}
+
+struct kv_trie_new {
+    uint32_t parent, scope, index, count; /* index: of the page in the path */
+    const int32_t *tokens;
+    const struct kv_pages *pages;
+};
+
+static uint32_t kv_trie_page_at(const struct kv_pages *p, uint32_t group, uint32_t index)
+{
+    return index < p->first[group] ? KV_PAGE_NONE : p->pages[group][index];
+}
+
+static uint32_t kv_trie_add(struct kv_trie *t, const struct kv_trie_new *a)
+{
+    uint32_t i = kv_trie_take_node(t, a->parent);
+    if (i == KV_NODE_NONE)
+        return KV_NODE_NONE;
+    struct kv_node *n = &t->nodes[i];
+    uint32_t *first = a->parent == KV_NODE_NONE ? &t->root_child : &t->nodes[a->parent].child;
+    *n = (struct kv_node){.parent = a->parent, .child = KV_NODE_NONE, .next = *first,
+                          .previous = KV_NODE_NONE, .depth = a->index + 1, .count = a->count,
+                          .scope = a->scope, .weight = 1};
+    memcpy(n->tokens, a->tokens, a->count * sizeof *a->tokens);
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
+        n->pages[g] = KV_PAGE_NONE;
+    if (a->count == KV_PAGE_TOKENS &&
+        !map_put_number(&t->by_tokens, kv_trie_hash(a->parent, a->scope, a->tokens), i)) {
+        n->next = t->free;
+        t->free = i;
+        return KV_NODE_NONE;
+    }
+    if (n->next != KV_NODE_NONE)
+        t->nodes[n->next].previous = i;
+    *first = i;
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        kv_trie_take_page(t, n, g, kv_trie_page_at(a->pages, g, a->index));
+        must(t->layout->window[g] || n->pages[g] != KV_PAGE_NONE);
+    }
+    kv_trie_list(t, i);
+    t->stats.nodes++;
+    return i;
+}
+
+/* --- match --------------------------------------------------------------------------------- */
+
+/* Deepest node of the path; *count: tokens up to and with it, of the last node maybe only some. */
+static uint32_t kv_trie_walk(const struct kv_trie *t, uint32_t scope, const int32_t *tokens,
+                             uint32_t *count)
+{
+    uint32_t at = KV_NODE_NONE, done = 0, all = *count, same;
+    while (all - done >= KV_PAGE_TOKENS) {
+        uint32_t next = kv_trie_full(t, at, scope, tokens + done);
+        if (next == KV_NODE_NONE)
+            break;
+        at = next;
+        done += KV_PAGE_TOKENS;
+    }
+    uint32_t part = done < all ? kv_trie_closest(t, at, scope, tokens + done, all - done, &same)
+                               : KV_NODE_NONE;
+    *count = done + (part == KV_NODE_NONE ? 0 : same);
+    return part == KV_NODE_NONE ? at : part;
+}
+
+uint32_t kv_trie_first_seen(const struct kv_layout *l, uint32_t group, uint32_t count)
+{
+    uint32_t window = l->window[group];
+    return window && count + 1 > window ? (count + 1 - window) / KV_PAGE_TOKENS : 0;
+}
+
+/* Whether the window pages that a token at position `count` sees are there, from node upwards. */
+static bool kv_trie_sees(const struct kv_trie *t, uint32_t node, uint32_t count)
+{
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        uint32_t from = kv_trie_first_seen(t->layout, g, count);
+        for (uint32_t i = t->layout->window[g] ? node : KV_NODE_NONE;
+             i != KV_NODE_NONE && t->nodes[i].depth > from; i = t->nodes[i].parent)
+            if (t->nodes[i].pages[g] == KV_PAGE_NONE)
+                return false;
+    }
+    return true;
+}
+
+static uint32_t kv_trie_find(const struct kv_trie *t, uint32_t scope, const int32_t *tokens,
+                             uint32_t *count)
+{
+    uint32_t at = kv_trie_walk(t, scope, tokens, count);
+    while (at != KV_NODE_NONE && !kv_trie_sees(t, at, *count)) {
+        *count = (t->nodes[at].depth - 1) * KV_PAGE_TOKENS;
+        at = t->nodes[at].parent;
+    }
+    return at;
+}
+
+uint32_t kv_trie_length(const struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
+                        uint32_t *spare)
+{
+    uint32_t at = kv_trie_find(t, kv_trie_scope(t, scope), tokens, &count);
+    for (uint32_t g = 0; spare && g < t->layout->groups_count; g++) {
+        uint32_t from = kv_trie_first_seen(t->layout, g, count);
+        spare[g] = 0;
+        for (uint32_t i = at; i != KV_NODE_NONE && t->nodes[i].depth > from;
+             i = t->nodes[i].parent)
+            spare[g] += t->nodes[i].depth * KV_PAGE_TOKENS <= count &&
+                        kv_trie_holds_alone(t, &t->nodes[i], g);
+    }
+    return count;
+}
+
+uint32_t kv_trie_match(struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
+                       struct kv_pages *out)
+{
+    uint32_t at = kv_trie_find(t, kv_trie_scope(t, scope), tokens, &count);
+    *(count ? &t->stats.hits : &t->stats.misses) += 1;
+    t->stats.tokens_cached += count;
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        out->first[g] = kv_trie_first_seen(t->layout, g, count);
+        for (uint32_t i = at; i != KV_NODE_NONE; i = t->nodes[i].parent) {
+            uint32_t index = t->nodes[i].depth - 1;
+            bool is_seen = index >= out->first[g];
+            out->pages[g][index] = is_seen ? t->nodes[i].pages[g] : KV_PAGE_NONE;
+            if (is_seen)
+                kv_pool_ref(t->pool, g, t->nodes[i].pages[g]);
+        }
+    }
+    kv_trie_touch(t, at);
+    return count;
+}
+
+/* --- insert -------------------------------------------------------------------------------- */
+
+/* A node that is there may have given up a page of a window group: it gets it back. One that nobody
+ * else holds makes way for the equal one of the sequence: held twice for the same tokens it could
+ * not be evicted before the sequence's own pages below it are. */
+static void kv_trie_refill(struct kv_trie *t, uint32_t i, const struct kv_pages *pages)
+{
+    struct kv_node *n = &t->nodes[i];
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        uint32_t page = kv_trie_page_at(pages, g, n->depth - 1);
+        bool is_better = page != KV_PAGE_NONE && page != n->pages[g] &&
+                         kv_trie_holds_alone(t, n, g);
+        if (is_better)
+            kv_trie_drop_page(t, n, g);
+        if (n->pages[g] == KV_PAGE_NONE)
+            kv_trie_take_page(t, n, g, page);
+    }
+}
+
+/* The partly filled end. A child that begins with it says all of it already; a partly filled leaf
+ * that it begins with is replaced. */
+static uint32_t kv_trie_insert_end(struct kv_trie *t, const struct kv_trie_new *a)
+{
+    uint32_t same;
+    uint32_t near = kv_trie_closest(t, a->parent, a->scope, a->tokens, a->count, &same);
+    if (near != KV_NODE_NONE && same == a->count)
+        return near;
+    uint32_t made = kv_trie_add(t, a);
+    bool is_shorter = near != KV_NODE_NONE && same == t->nodes[near].count;
+    if (made != KV_NODE_NONE && is_shorter && t->nodes[near].scope == a->scope &&
+        kv_trie_is_leaf(&t->nodes[near]) && near != made)
+        kv_trie_remove(t, near);
+    return made;
+}
+
+uint32_t kv_trie_insert(struct kv_trie *t, str scope_name, const int32_t *tokens, uint32_t count,
+                        const struct kv_pages *pages, bool is_whole)
+{
+    uint32_t scope = kv_trie_make_scope(t, scope_name), at = KV_NODE_NONE, done = 0;
+    if (scope == SCOPE_NONE)
+        return KV_NODE_NONE;
+    struct kv_trie_new a = {.scope = scope, .pages = pages};
+    for (; count - done >= KV_PAGE_TOKENS; done += KV_PAGE_TOKENS) {
+        uint32_t next = kv_trie_full(t, at, scope, tokens + done);
+        a.parent = at;
+        a.index = done / KV_PAGE_TOKENS;
+        a.count = KV_PAGE_TOKENS;
+        a.tokens = tokens + done;
+        if (next == KV_NODE_NONE)
+            next = kv_trie_insert_end(t, &a);
+        else
+            kv_trie_refill(t, next, pages);
+        if (next == KV_NODE_NONE)
+            break;
+        at = next;
+    }
+    if (is_whole && done < count && count - done < KV_PAGE_TOKENS) {
+        a.parent = at;
+        a.index = done / KV_PAGE_TOKENS;
+        a.count = count - done;
+        a.tokens = tokens + done;
+        uint32_t last = kv_trie_insert_end(t, &a);
+        at = last == KV_NODE_NONE ? at : last;
+    }
+    kv_trie_touch(t, at);
+    return at;
+}
+
+/* --- pins, eviction ------------------------------------------------------------------------ */
+
+/* The whole path counts: its window pages must stay, too. */
+void kv_trie_pin(struct kv_trie *t, uint32_t node)
+{
+    must(node < t->nodes_max);
+    for (; node != KV_NODE_NONE; node = t->nodes[node].parent)
+        t->nodes[node].pins++;
+}
+
+void kv_trie_unpin(struct kv_trie *t, uint32_t node)
+{
+    must(node < t->nodes_max);
+    for (; node != KV_NODE_NONE; node = t->nodes[node].parent) {
+        must(t->nodes[node].pins > 0);
+        t->nodes[node].pins--;
+    }
+}
+
+void kv_trie_set_weight(struct kv_trie *t, uint32_t node, uint32_t weight)
+{
+    must(node < t->nodes_max && weight > 0);
+    t->nodes[node].weight = weight;
+}
+
+/* Among the oldest leaves the one that is worth least: long unused, cheap to compute again
+ * (attention makes deep pages dearer), of little weight. */
+static uint32_t kv_trie_worst(const struct kv_trie *t, uint32_t group)
+{
+    uint32_t worst = KV_NODE_NONE, looked = 0;
+    double least = 0;
+    for (uint32_t i = t->oldest; i != KV_NODE_NONE && looked < KV_TRIE_LOOK;
+         i = t->nodes[i].newer) {
+        const struct kv_node *n = &t->nodes[i];
+        if (!kv_trie_is_leaf(n) || !kv_trie_holds_alone(t, n, group))
+            continue;
+        double age = (double)(t->clock - n->used) + 1;
+        double worth = (double)n->weight * (1 + n->depth / 256.0) / age;
+        if (worst == KV_NODE_NONE || worth < least) {
+            worst = i;
+            least = worth;
+        }
+        looked++;
+    }
+    return worst;
+}
+
+/* Whether a path ends or forks so close below that its next token sees this page. */
+static bool kv_trie_is_near_end(const struct kv_trie *t, uint32_t i, uint32_t group)
+{
+    uint32_t last = t->nodes[i].depth + t->layout->window[group] / KV_PAGE_TOKENS + 1;
+    for (; t->nodes[i].depth <= last; i = t->nodes[i].child)
+        if (t->nodes[i].child == KV_NODE_NONE ||
+            t->nodes[t->nodes[i].child].next != KV_NODE_NONE)
+            return true;
+    return false;
+}
+
+/* Pages of a window go alone, the nodes stay: first those that only a request which ends in the
+ * middle of a turn would need, then the oldest. */
+static void kv_trie_evict_window(struct kv_trie *t, uint32_t group, uint32_t free_wanted)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = t->oldest;
+             i != KV_NODE_NONE && kv_pool_free(t->pool, group) < free_wanted;
+             i = t->nodes[i].newer) {
+            struct kv_node *n = &t->nodes[i];
+            if (!n->pins && kv_trie_holds_alone(t, n, group) &&
+                kv_trie_is_near_end(t, i, group) == (pass == 1))
+                kv_trie_drop_page(t, n, group);
+        }
+}
+
+/* A conversation goes from its end: its last page, then the one before, up to a fork. */
+static void kv_trie_evict_paths(struct kv_trie *t, uint32_t group, uint32_t free_wanted)
+{
+    uint32_t i = KV_NODE_NONE;
+    while (kv_pool_free(t->pool, group) < free_wanted) {
+        if (i == KV_NODE_NONE || !kv_trie_is_leaf(&t->nodes[i]) ||
+            !kv_trie_holds_alone(t, &t->nodes[i], group))
+            i = kv_trie_worst(t, group);
+        if (i == KV_NODE_NONE)
+            return;
+        uint32_t parent = t->nodes[i].parent;
+        kv_trie_remove(t, i);
+        i = parent;
+    }
+}
+
+uint32_t kv_trie_evict(struct kv_trie *t, uint32_t group, uint32_t wanted)
+{
+    uint32_t before = kv_pool_free(t->pool, group);
+    uint32_t free_wanted = wanted < UINT32_MAX - before ? before + wanted : UINT32_MAX;
+    if (t->layout->window[group])
+        kv_trie_evict_window(t, group, free_wanted);
+    else
+        kv_trie_evict_paths(t, group, free_wanted);
+    return kv_pool_free(t->pool, group) - before;
+}
+
+void kv_trie_clear(struct kv_trie *t)
+{
+    for (uint32_t i = t->oldest, next; i != KV_NODE_NONE; i = next) {
+        next = t->nodes[i].newer; /* the parent comes later: it is a leaf by then */
+        if (kv_trie_is_leaf(&t->nodes[i]))
+            kv_trie_remove(t, i);
+    }
+}
+
+void kv_trie_deinit(struct kv_trie *t)
+{
+    for (uint32_t i = t->oldest; i != KV_NODE_NONE; i = t->nodes[i].newer)
+        t->nodes[i].pins = 0;
+    kv_trie_clear(t);
+    map_deinit(&t->by_tokens);
+    map_deinit(&t->scopes);
+    arena_deinit(&t->names);
+}

@@ -1,0 +1,101 @@
+/* kv_trie - which token prefixes do we already have?
+ *
+ * Owns:      the tree, its nodes, one reference on every page a node names.
+ * Not:       pages (kv_pool), bytes on SSD (kv_tier), which request may read which scope (serve).
+ * Invariant: a node is one page of each group for up to 32 tokens and never changes what it says;
+ *            it may give up pages of groups with a window, or take an equal page for its own. Only
+ *            the end of a path is partly filled. A child is seen by its scope and, if public, by
+ *            all. In the list of all nodes a child stands before its parent, so the oldest node is
+ *            always a leaf.
+ *
+ *     root --"system prompt" (12 nodes)--+-- agent A turn 1 (3) -- turn 2 (1)
+ *                                        +-- agent B turn 1 (4)
+ *     a match may end inside a page: the sequence holds that page too and copies it when it writes
+ *
+ * Thread:    engine thread.
+ * Limits:    nodes_max at init: insert evicts the oldest or stops, it never grows. Scopes:
+ *            KV_TRIE_SCOPES_MAX; what comes under further ones is not kept.
+ */
+#ifndef SHOAL_KV_KV_TRIE_H
+#define SHOAL_KV_KV_TRIE_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "kv/kv_pool.h"
+
+#define KV_NODE_NONE UINT32_MAX
+#define KV_TRIE_SCOPES_MAX 65536u
+#define KV_TRIE_LOOK 16u /* oldest leaves that an eviction chooses from */
+
+struct kv_node {
+    uint32_t parent, child, next, previous; /* first child; siblings */
+    uint32_t older, newer;                  /* list of all nodes, oldest first */
+    uint32_t depth, count;                  /* pages from the root; tokens in this one */
+    uint32_t scope, pins;
+    uint32_t weight;                        /* what it is worth keeping, 1 = plain */
+    uint64_t used;
+    uint32_t pages[KV_GROUPS_MAX];
+    int32_t tokens[KV_PAGE_TOKENS];
+};
+
+struct kv_trie_stats {
+    uint64_t hits, misses, tokens_cached, evictions; /* evictions: pages */
+    uint32_t nodes;
+};
+
+struct kv_trie {
+    struct kv_pool *pool;
+    const struct kv_layout *layout;
+    struct kv_node *nodes;
+    uint32_t nodes_max, free; /* free: list by next */
+    uint32_t oldest, newest, root_child;
+    uint64_t clock;
+    struct map by_tokens; /* full nodes: hash of parent, scope, tokens -> node */
+    struct map scopes;    /* name -> number */
+    struct arena names;
+    struct kv_trie_stats stats;
+};
+
+/* layout and pool must outlive t; nodes come from m. */
+BASE_USE_RESULT bool kv_trie_init(struct kv_trie *t, struct kv_pool *pool,
+                                  const struct kv_layout *layout, uint32_t nodes_max, struct mem *m,
+                                  struct err *e);
+void kv_trie_deinit(struct kv_trie *t); /* gives back every page */
+
+/* Pages in position order, one array per group; KV_PAGE_NONE behind a window. */
+struct kv_pages {
+    uint32_t *pages[KV_GROUPS_MAX];
+    uint32_t first[KV_GROUPS_MAX]; /* pages[g][first ..] are there */
+};
+
+/* How many of tokens[count] are there: pages of all groups without a window, of the others those
+ * that the next token sees. Changes nothing. 0 is a valid answer. spare[groups], unless NULL: whole
+ * pages of the match that only the tree holds, so taking them makes them unfit for eviction. */
+uint32_t kv_trie_length(const struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
+                        uint32_t *spare);
+/* First page of a group that a token at position `count` sees: 0 without a window. */
+uint32_t kv_trie_first_seen(const struct kv_layout *l, uint32_t group, uint32_t count);
+/* The same, and takes the pages: out->pages[g] has room for them all, each is held once more by the
+ * caller. The last page may hold other tokens behind the match: it is copied before it is written
+ * (kv_pool_own). Counts as a use. */
+uint32_t kv_trie_match(struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
+                       struct kv_pages *out);
+/* Adds tokens[count] with their pages, which stay the caller's too; what is there already stays as
+ * it is. is_whole: the last page may be partly filled and is never written again. Returns the node
+ * of the last token, or KV_NODE_NONE if nothing was kept. */
+uint32_t kv_trie_insert(struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
+                        const struct kv_pages *pages, bool is_whole);
+
+/* A pinned node and the path to it are never evicted. Counted. */
+void kv_trie_pin(struct kv_trie *t, uint32_t node);
+void kv_trie_unpin(struct kv_trie *t, uint32_t node);
+/* How hard a node is to lose: 4 system prefixes, 2 session heads (BEHAVIOUR 8.11). */
+void kv_trie_set_weight(struct kv_trie *t, uint32_t node, uint32_t weight);
+
+/* Lets go of old pages of a group until `wanted` more are free or nothing is left that may go;
+ * returns how many became free. */
+uint32_t kv_trie_evict(struct kv_trie *t, uint32_t group, uint32_t wanted);
+/* Drops everything that is not pinned. */
+void kv_trie_clear(struct kv_trie *t);
+
+#endif

@@ -1,0 +1,380 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/chrono.h"
+#include "kv/kv_trie.h"
+
+#define PAGES 64u
+static struct mem mem;
+static struct kv_layout layout;
+static struct kv_pool pool;
+static struct kv_trie trie;
+
+static int setup_with(uint32_t nodes, uint32_t window)
+{
+    static const uint32_t pages[] = {PAGES, PAGES};
+    struct err e;
+    mem_init(&mem, 8u << 20);
+    layout = (struct kv_layout){.groups_count = window ? 2 : 1, .window = {0, window}};
+    return kv_pool_init(&pool, pages, layout.groups_count, 32, &mem, &e) &&
+                   kv_trie_init(&trie, &pool, &layout, nodes, &mem, &e)
+               ? 0 : -1;
+}
+static int setup(void **state) { (void)state; return setup_with(PAGES, 0); }
+static int setup_few(void **state) { (void)state; return setup_with(6, 0); }
+static int setup_window(void **state) { (void)state; return setup_with(PAGES, 48); }
+static int teardown(void **state)
+{
+    (void)state;
+    kv_trie_deinit(&trie);
+    for (uint32_t g = 0; g < layout.groups_count; g++)
+        assert_int_equal(kv_pool_used(&pool, g), 0);
+    mem_deinit(&mem);
+    return 0;
+}
+
+/* A conversation: its tokens, and pages as a sequence would hold them. */
+struct talk {
+    int32_t tokens[512];
+    uint32_t count;
+    uint32_t arrays[KV_GROUPS_MAX][16];
+    struct kv_pages pages;
+    uint32_t held; /* pages of each group */
+};
+
+static void talk_init(struct talk *k)
+{
+    memset(k, 0, sizeof *k);
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
+        k->pages.pages[g] = k->arrays[g];
+}
+static void talk_say(struct talk *k, int32_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        k->tokens[k->count++] = first + (int32_t)i;
+}
+static void talk_compute(struct talk *k) /* pages for all its tokens */
+{
+    for (; k->held * KV_PAGE_TOKENS < k->count; k->held++)
+        for (uint32_t g = 0; g < layout.groups_count; g++) {
+            k->arrays[g][k->held] = kv_pool_alloc(&pool, g);
+            assert_int_not_equal(k->arrays[g][k->held], KV_PAGE_NONE);
+        }
+}
+static void talk_free(struct talk *k)
+{
+    for (uint32_t g = 0; g < layout.groups_count; g++)
+        for (uint32_t i = k->pages.first[g]; i < k->held; i++)
+            kv_pool_unref(&pool, g, k->arrays[g][i]);
+    talk_init(k);
+}
+/* Computes, stores, lets go. */
+static uint32_t talk_store(struct talk *k, str scope)
+{
+    talk_compute(k);
+    uint32_t node = kv_trie_insert(&trie, scope, k->tokens, k->count, &k->pages, true);
+    struct talk copy = *k;
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
+        copy.pages.pages[g] = copy.arrays[g];
+    talk_free(&copy);
+    k->held = 0;
+    return node;
+}
+static uint32_t length(const struct talk *k, str scope)
+{
+    return kv_trie_length(&trie, scope, k->tokens, k->count, NULL);
+}
+
+static void test_what_was_stored_is_found_to_its_last_token(void **state)
+{
+    (void)state;
+    struct talk a;
+    talk_init(&a);
+    talk_say(&a, 100, 70);
+    assert_int_equal(length(&a, STR("")), 0);
+    talk_store(&a, STR(""));
+    assert_int_equal(length(&a, STR("")), 70);
+    assert_int_equal(kv_pool_used(&pool, 0), 3);
+    assert_int_equal(kv_pool_spare(&pool, 0), PAGES);
+    talk_say(&a, 900, 10);
+    assert_int_equal(length(&a, STR("")), 70);
+    a.count = 40;
+    assert_int_equal(length(&a, STR("")), 40);
+}
+
+static void test_a_match_takes_the_pages_and_may_end_inside_one(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    talk_init(&a);
+    talk_init(&b);
+    talk_say(&a, 100, 96);
+    talk_store(&a, STR(""));
+    talk_say(&b, 100, 50);
+    talk_say(&b, 500, 30);
+    b.held = 2;
+    assert_int_equal(kv_trie_match(&trie, STR(""), b.tokens, b.count, &b.pages), 50);
+    assert_int_equal(kv_pool_refs(&pool, 0, b.arrays[0][0]), 2);
+    assert_int_equal(kv_pool_refs(&pool, 0, b.arrays[0][1]), 2);
+    uint32_t own = kv_pool_own(&pool, 0, b.arrays[0][1]); /* 18 equal tokens, then its own */
+    assert_int_not_equal(own, b.arrays[0][1]);
+    b.arrays[0][1] = own;
+    kv_pool_copied(&pool);
+    talk_free(&b);
+    assert_int_equal(length(&a, STR("")), 96);
+}
+
+static void test_forks_share_what_is_common(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    talk_init(&a);
+    talk_init(&b);
+    talk_say(&a, 100, 64);
+    talk_say(&b, 100, 64);
+    talk_say(&a, 1000, 32);
+    talk_say(&b, 2000, 32);
+    talk_store(&a, STR(""));
+    talk_store(&b, STR(""));
+    assert_int_equal(length(&a, STR("")), 96);
+    assert_int_equal(length(&b, STR("")), 96);
+    assert_int_equal(kv_pool_used(&pool, 0), 4); /* two common pages, one each */
+}
+
+static void test_a_longer_end_replaces_the_one_it_begins_with(void **state)
+{
+    (void)state;
+    struct talk a;
+    talk_init(&a);
+    talk_say(&a, 100, 40);
+    talk_store(&a, STR(""));
+    talk_say(&a, 140, 15);
+    talk_store(&a, STR(""));
+    assert_int_equal(length(&a, STR("")), 55);
+    assert_int_equal(kv_pool_used(&pool, 0), 2);
+    a.count = 45; /* a shorter one adds nothing */
+    talk_store(&a, STR(""));
+    assert_int_equal(kv_pool_used(&pool, 0), 2);
+    a.count = 55;
+    talk_say(&a, 155, 20);
+    talk_store(&a, STR(""));
+    assert_int_equal(length(&a, STR("")), 75);
+    assert_int_equal(kv_pool_used(&pool, 0), 3);
+}
+
+static void test_an_unfinished_page_is_left_out_while_it_is_written(void **state)
+{
+    (void)state;
+    struct talk a;
+    talk_init(&a);
+    talk_say(&a, 100, 50);
+    talk_compute(&a);
+    kv_trie_insert(&trie, STR(""), a.tokens, a.count, &a.pages, false);
+    assert_int_equal(length(&a, STR("")), 32);
+    talk_free(&a);
+    assert_int_equal(kv_pool_used(&pool, 0), 1);
+}
+
+static void test_scopes_do_not_see_each_other_but_all_see_the_public(void **state)
+{
+    (void)state;
+    struct talk system, a, b;
+    talk_init(&system);
+    talk_say(&system, 100, 64);
+    talk_store(&system, STR(""));
+    a = b = system;
+    talk_say(&a, 700, 32);
+    talk_say(&b, 700, 32);
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) {
+        a.pages.pages[g] = a.arrays[g];
+        b.pages.pages[g] = b.arrays[g];
+    }
+    talk_store(&a, STR("alice"));
+    assert_int_equal(length(&a, STR("alice")), 96);
+    assert_int_equal(length(&b, STR("bob")), 64);
+    assert_int_equal(length(&b, STR("")), 64);
+    talk_store(&b, STR("bob"));
+    assert_int_equal(length(&b, STR("bob")), 96);
+    assert_int_equal(kv_pool_used(&pool, 0), 4);
+}
+
+static void test_the_oldest_conversation_goes_first_and_from_its_end(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    talk_init(&a);
+    talk_init(&b);
+    talk_say(&a, 100, 96);
+    talk_say(&b, 500, 96);
+    talk_store(&a, STR(""));
+    talk_store(&b, STR(""));
+    assert_int_equal(kv_trie_evict(&trie, 0, 2), 2);
+    assert_int_equal(length(&a, STR("")), 32);
+    assert_int_equal(length(&b, STR("")), 96);
+    kv_trie_match(&trie, STR(""), a.tokens, 40, &a.pages); /* a use makes it young again */
+    a.held = 1;
+    talk_free(&a);
+    assert_int_equal(kv_trie_evict(&trie, 0, 3), 3);
+    assert_int_equal(length(&b, STR("")), 0);
+    assert_int_equal(trie.stats.nodes, 1);
+}
+
+static void test_pages_in_use_and_pinned_ones_are_never_evicted(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    talk_init(&a);
+    talk_init(&b);
+    talk_say(&a, 100, 64);
+    talk_say(&b, 500, 64);
+    uint32_t node = talk_store(&a, STR(""));
+    talk_store(&b, STR(""));
+    kv_trie_pin(&trie, node);
+    b.held = 2;
+    uint32_t spare[KV_GROUPS_MAX];
+    assert_int_equal(kv_trie_length(&trie, STR(""), b.tokens, 64, spare), 64);
+    assert_int_equal(spare[0], 2);
+    assert_int_equal(kv_trie_match(&trie, STR(""), b.tokens, 64, &b.pages), 64);
+    kv_trie_length(&trie, STR(""), b.tokens, 64, spare);
+    assert_int_equal(spare[0], 0);
+    assert_int_equal(kv_trie_evict(&trie, 0, 100), 0);
+    talk_free(&b);
+    assert_int_equal(kv_trie_evict(&trie, 0, 100), 2);
+    kv_trie_clear(&trie);
+    assert_int_equal(length(&a, STR("")), 64);
+    kv_trie_unpin(&trie, node);
+    assert_int_equal(kv_trie_evict(&trie, 0, 100), 2);
+}
+
+static void test_a_heavy_prefix_outlives_a_light_one_of_the_same_age(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    talk_init(&a);
+    talk_init(&b);
+    talk_say(&a, 100, 32);
+    talk_say(&b, 500, 32);
+    kv_trie_set_weight(&trie, talk_store(&a, STR("")), 4);
+    talk_store(&b, STR(""));
+    assert_int_equal(kv_trie_evict(&trie, 0, 1), 1);
+    assert_int_equal(length(&a, STR("")), 32);
+    assert_int_equal(length(&b, STR("")), 0);
+}
+
+static void test_without_a_free_node_the_oldest_leaf_makes_room(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 20; i++) {
+        struct talk a;
+        talk_init(&a);
+        talk_say(&a, i * 1000, 96);
+        talk_store(&a, STR(""));
+        a.count = 96;
+        talk_say(&a, 0, 0);
+        assert_int_equal(kv_trie_length(&trie, STR(""), a.tokens, 96, NULL), 96);
+        assert_true(trie.stats.nodes <= 6);
+    }
+}
+
+/* Window 48: a token sees the 47 before it. */
+static void test_a_match_needs_the_window_before_its_end(void **state)
+{
+    (void)state;
+    struct talk a;
+    talk_init(&a);
+    talk_say(&a, 100, 160);
+    talk_compute(&a);
+    for (uint32_t i = 0; i < 3; i++) /* what the sequence itself has dropped behind the window */
+        kv_pool_unref(&pool, 1, a.arrays[1][i]);
+    a.pages.first[1] = 3;
+    kv_trie_insert(&trie, STR(""), a.tokens, 160, &a.pages, true);
+    talk_free(&a);
+    talk_say(&a, 100, 160);
+    assert_int_equal(length(&a, STR("")), 160);
+    a.count = 150; /* still sees from 103 on: page 3 */
+    assert_int_equal(length(&a, STR("")), 150);
+    a.count = 140; /* needs page 2, which is gone; so does every shorter one down to none */
+    assert_int_equal(length(&a, STR("")), 0);
+}
+
+static void test_window_pages_are_given_up_before_nodes_are(void **state)
+{
+    (void)state;
+    struct talk a;
+    talk_init(&a);
+    talk_say(&a, 100, 192);
+    talk_store(&a, STR(""));
+    assert_int_equal(kv_trie_evict(&trie, 1, 3), 3);
+    assert_int_equal(trie.stats.nodes, 6);
+    assert_int_equal(kv_pool_used(&pool, 1), 3);
+    assert_int_equal(length(&a, STR("")), 192); /* the last window is still there */
+    talk_store(&a, STR("")); /* a new computation fills the gaps */
+    assert_int_equal(kv_pool_used(&pool, 1), 6);
+}
+
+/* Random conversations over few tokens, against a list of everything that was stored and never
+ * evicted (the pool is large enough): the longest common prefix must be found exactly. */
+static void test_random_conversations_match_their_longest_common_prefix(void **state)
+{
+    (void)state;
+    struct chrono_rng rng;
+    static int32_t stored[12][300];
+    uint32_t counts[12] = {0}, stored_count = 0;
+    chrono_rng_init(&rng, 11);
+    for (int round = 0; round < 400; round++) {
+        struct talk a;
+        talk_init(&a);
+        if (stored_count) { /* mostly a common beginning */
+            uint32_t k = (uint32_t)chrono_rng_below(&rng, stored_count);
+            a.count = (uint32_t)chrono_rng_below(&rng, counts[k] + 1);
+            memcpy(a.tokens, stored[k], a.count * sizeof *a.tokens);
+        }
+        while (a.count < 10 || chrono_rng_below(&rng, 40))
+            if (a.count < 150)
+                a.tokens[a.count++] = (int32_t)chrono_rng_below(&rng, 3);
+            else
+                break;
+        uint32_t expected = 0;
+        for (uint32_t k = 0; k < stored_count; k++) {
+            uint32_t same = 0;
+            while (same < a.count && same < counts[k] && stored[k][same] == a.tokens[same])
+                same++;
+            expected = same > expected ? same : expected;
+        }
+        uint32_t found = length(&a, STR(""));
+        if (found != expected)
+            fail_msg("seed 11, round %d: found %u of %u", round, found, expected);
+        if (round % 40 == 0 && stored_count < 12) {
+            memcpy(stored[stored_count], a.tokens, a.count * sizeof *a.tokens);
+            counts[stored_count++] = a.count;
+            talk_store(&a, STR(""));
+        }
+    }
+}
+
+#define TEST(f, s) cmocka_unit_test_setup_teardown(f, s, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_what_was_stored_is_found_to_its_last_token, setup),
+        TEST(test_a_match_takes_the_pages_and_may_end_inside_one, setup),
+        TEST(test_forks_share_what_is_common, setup),
+        TEST(test_a_longer_end_replaces_the_one_it_begins_with, setup),
+        TEST(test_an_unfinished_page_is_left_out_while_it_is_written, setup),
+        TEST(test_scopes_do_not_see_each_other_but_all_see_the_public, setup),
+        TEST(test_the_oldest_conversation_goes_first_and_from_its_end, setup),
+        TEST(test_pages_in_use_and_pinned_ones_are_never_evicted, setup),
+        TEST(test_a_heavy_prefix_outlives_a_light_one_of_the_same_age, setup),
+        TEST(test_without_a_free_node_the_oldest_leaf_makes_room, setup_few),
+        TEST(test_a_match_needs_the_window_before_its_end, setup_window),
+        TEST(test_window_pages_are_given_up_before_nodes_are, setup_window),
+        TEST(test_random_conversations_match_their_longest_common_prefix, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
