@@ -28,7 +28,7 @@ LIBRARIES = (
     (r"pcre2\.h", ("text/regex",)),
     (r"utf8proc\.h", ("text/unicode",)),
     (r"yaml\.h", ("cli/config_yaml",)),
-    (r"histedit\.h|editline/.*|readline/.*", ("cli/cmd_run",)),
+    (r"histedit\.h|editline/.*|readline/.*", ("cli/run_repl",)),
     (r"[a-z]*intrin\.h|arm_neon\.h", ("cpu/x86", "cpu/arm", "base/machine", "base/thread")),
     (r"cpuid\.h", ("base/machine",)),
     (r"dlfcn\.h", ("cuda/cuda_driver", "wire/http_client", "cli")),

@@ -269,17 +269,28 @@ static bool engine_budget(struct engine *en, const struct api_load *l, struct er
     return budget_make(&in, &en->budget, e);
 }
 
-static bool engine_open_pool(struct engine *en, struct err *e)
+/* A node holds a page of every group: as many as the largest group has pages. */
+static bool engine_open_trie(struct engine *en, struct err *e)
+{
+    uint32_t nodes = 0;
+    for (uint32_t g = 0; g < en->layout.groups_count; g++)
+        nodes = (uint32_t)base_max(nodes, en->budget.pages[g]);
+    return kv_trie_init(&en->trie, &en->pool, &en->layout, nodes, &en->mem, e);
+}
+
+static bool engine_open_pool(struct engine *en, bool has_trie, struct err *e)
 {
     const struct budget *b = &en->budget;
     en->limits = (struct step_limits){.rows_max = b->rows_max, .seqs_max = b->slots,
                                       .outs_max = b->slots, .top_max = API_TOP_LOGPROBS_MAX};
     memcpy(en->limits.pages_max, b->pages_max, sizeof en->limits.pages_max);
+    en->has_trie = has_trie;
     return en->backend->kv_init(en->device, &en->layout, b->pages, 0, e) &&
            en->backend->prepare(en->device, &en->plan, en->weights.items, &en->limits,
                                 &en->prepared, e) &&
            kv_pool_init(&en->pool, b->pages, en->layout.groups_count, ENGINE_COPIES_MAX, &en->mem,
-                        e);
+                        e) &&
+           (!has_trie || engine_open_trie(en, e));
 }
 
 /* One short prompt: touches every kernel of the plan once, and finds weights that are no numbers
@@ -384,7 +395,8 @@ bool engine_open(struct engine **out, const struct api_load *l,
     bool ok = engine_open_text(en, l, e) && engine_open_device(en, l, e) &&
               engine_open_plan(en, e) && engine_check_room(en, engine_ram_free(), e) &&
               weights_load(&en->weights, en->backend, en->device, progress ? &bytes : NULL, e) &&
-              engine_budget(en, l, e) && engine_open_pool(en, e) && engine_try(en, e);
+              engine_budget(en, l, e) && engine_open_pool(en, !l->no_prefix, e) &&
+              engine_try(en, e);
     if (!ok) {
         engine_close(en);
         return false;
@@ -400,6 +412,8 @@ void engine_close(struct engine *en)
         return;
     if (en->device)
         en->backend->close(en->device);
+    if (en->trie.nodes)
+        kv_trie_deinit(&en->trie);
     mem_deinit(&en->mem);
     tok_close(en->tok);
     model_file_close(en->file);

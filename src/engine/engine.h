@@ -18,7 +18,7 @@
 #include "arch/arch.h"
 #include "engine/budget.h"
 #include "engine/prompt.h"
-#include "kv/kv_pool.h"
+#include "kv/kv_trie.h"
 #include "tensor/weights.h"
 
 #define ENGINE_ARENA_MAX ((size_t)256 << 20)
@@ -40,6 +40,8 @@ struct engine {
     struct budget budget;
     struct step_limits limits;
     struct kv_pool pool;
+    struct kv_trie trie;
+    bool has_trie; /* prefix reuse is on */
     struct prompt_model prompt;
     struct api_model model; /* what LOADED says */
     int64_t load_ns;

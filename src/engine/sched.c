@@ -2,14 +2,9 @@
 
 #include <string.h>
 
-#define SCHED_RESERVE_TOKENS 256u /* BEHAVIOUR 8.1: room for so much of a reply at admission */
 #define SCHED_PROGRESS_MS 250
 
 static int64_t sched_ns(const struct sched *s) { return chrono_ns(&s->o.clock); }
-static uint32_t sched_pages_of(uint64_t tokens)
-{
-    return (uint32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
-}
 
 /* --- init ---------------------------------------------------------------------------------- */
 
@@ -58,64 +53,6 @@ bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
             return false;
         for (uint32_t i = 0; i < o->limits.seqs_max; i++)
             s->slot_pages[i * KV_GROUPS_MAX + g].pages = own + (size_t)i * o->limits.pages_max[g];
-    }
-    return true;
-}
-
-/* --- slots and pages ----------------------------------------------------------------------- */
-
-static void sched_release(struct sched *s, struct seq *q)
-{
-    if (q->slot == SEQ_SLOT_NONE)
-        return;
-    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
-        struct seq_pages *p = &q->pages[g];
-        for (uint32_t i = p->first; i < p->count; i++)
-            kv_pool_unref(s->o.pool, g, p->pages[i]);
-        *p = (struct seq_pages){0};
-    }
-    s->adjust_reserved -= q->adjust_max;
-    s->slots[q->slot] = NULL;
-    s->stats.running--;
-    q->slot = SEQ_SLOT_NONE;
-    q->kv_count = 0;
-}
-
-/* Most pages of a group that a sequence of so many tokens holds at once: behind a window only the
- * window, the rows of a step and two cut pages remain. */
-static uint32_t sched_need(const struct sched *s, uint32_t group, uint32_t tokens)
-{
-    uint32_t window = s->o.layout->window[group], pages = sched_pages_of(tokens);
-    if (!window)
-        return pages;
-    return (uint32_t)base_min(pages, sched_pages_of((uint64_t)window + s->o.limits.rows_max) + 2);
-}
-
-static uint32_t sched_tokens_wanted(const struct seq *q)
-{
-    uint32_t left = SCHED_RESERVE_TOKENS, tokens_max = q->job->rq.tokens_max;
-    if (tokens_max && tokens_max < left)
-        left = tokens_max;
-    return (uint32_t)base_min((size_t)seq_count(q) + left, q->context_max);
-}
-
-/* Whether the pool has room beside what the running ones were promised. */
-static bool sched_fits(const struct sched *s, const struct seq *q)
-{
-    if (s->adjust_reserved + q->adjust_max > SCHED_ADJUST_MAX)
-        return false;
-    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
-        uint64_t promised = sched_need(s, g, sched_tokens_wanted(q));
-        for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
-            const struct seq *r = s->slots[i];
-            if (!r)
-                continue;
-            uint32_t need = sched_need(s, g, sched_tokens_wanted(r));
-            uint32_t held = r->pages[g].count - r->pages[g].first;
-            promised += need > held ? need - held : 0;
-        }
-        if (promised > kv_pool_free(s->o.pool, g))
-            return false;
     }
     return true;
 }
@@ -225,6 +162,8 @@ static void sched_fail(struct sched *s, struct job *j, const struct err *why)
 static void sched_done(struct sched *s, struct seq *q, const int32_t *id, struct sched_events *ev)
 {
     struct job *j = q->job;
+    if (q->slot != SEQ_SLOT_NONE)
+        sched_keep(s, q, true);
     j->choices_left--;
     j->output_tokens += q->used_count;
     if (j->choices_left == 0)
@@ -238,13 +177,6 @@ static void sched_done(struct sched *s, struct seq *q, const int32_t *id, struct
 }
 
 /* --- the waiting line ---------------------------------------------------------------------- */
-
-static void sched_wait(struct sched *s, struct seq *q)
-{
-    q->state = SEQ_STATE_QUEUED;
-    list_push_last(&s->waiting, &q->link);
-    s->stats.waiting++;
-}
 
 /* A resumed reply may already be at its end; choices without a partial ended before. */
 static void sched_enter(struct sched *s, struct job *j)
@@ -343,168 +275,6 @@ void sched_credit(struct sched *s, uint64_t id, uint32_t bytes)
         j->credit += bytes;
 }
 
-/* --- admission ----------------------------------------------------------------------------- */
-
-static struct sched_waiting sched_view(const struct sched *s, const struct seq *q)
-{
-    return (struct sched_waiting){
-        .priority = q->job->rq.priority,
-        .waited_ms = (sched_ns(s) - q->job->arrived_ns) / 1000000,
-        .order = q->job->order,
-        .was_preempted = q->preempted_count > 0,
-    };
-}
-
-static uint32_t sched_free_slot(const struct sched *s)
-{
-    uint32_t slot = 0;
-    while (slot < s->o.limits.seqs_max && s->slots[slot])
-        slot++;
-    return slot;
-}
-
-static void sched_admit_one(struct sched *s, struct seq *q, uint32_t slot)
-{
-    list_remove(&q->link);
-    s->stats.waiting--;
-    s->stats.running++;
-    s->slots[slot] = q;
-    s->admitted[slot] = s->admissions++;
-    s->adjust_reserved += q->adjust_max;
-    q->slot = slot;
-    q->state = SEQ_STATE_PREFILL;
-    for (uint32_t g = 0; g < s->o.layout->groups_count; g++)
-        q->pages[g] = (struct seq_pages){.pages = s->slot_pages[slot * KV_GROUPS_MAX + g].pages};
-    if (!q->job->admitted_ns)
-        q->job->admitted_ns = sched_ns(s);
-    if (s->blocked == q)
-        s->blocked = NULL;
-}
-
-/* The best of the line that was not tried yet in this round. */
-static struct seq *sched_best(const struct sched *s, uint64_t tried_before)
-{
-    struct seq *best = NULL;
-    struct sched_waiting best_view = {0};
-    list_each (link, &s->waiting) {
-        struct seq *q = list_item(link, struct seq, link);
-        struct sched_waiting view = sched_view(s, q);
-        if (q->tried == tried_before + 1 || q->job->is_held)
-            continue;
-        if (!best || sched_policy_before(&view, &best_view)) {
-            best = q;
-            best_view = view;
-        }
-    }
-    return best;
-}
-
-static void sched_block(struct sched *s, const struct seq *head)
-{
-    if (s->blocked == head)
-        return;
-    s->blocked = head;
-    s->blocked_ms = sched_ns(s) / 1000000;
-    s->bypassed = 0;
-}
-
-/* Fills free slots in the order of the policy. Behind a head that does not fit others are tried,
- * until they have passed it too often. */
-static void sched_admit(struct sched *s)
-{
-    uint64_t round = s->rounds++;
-    bool is_head = true;
-    for (uint32_t tries = 0; tries <= SCHED_POLICY_LOOKAHEAD; tries++) {
-        uint32_t slot = sched_free_slot(s);
-        struct seq *q = slot < s->o.limits.seqs_max ? sched_best(s, round) : NULL;
-        if (!q)
-            return;
-        q->tried = round + 1;
-        if (sched_fits(s, q)) {
-            s->bypassed += !is_head;
-            sched_admit_one(s, q, slot);
-            continue;
-        }
-        if (is_head)
-            sched_block(s, q);
-        is_head = false;
-        if (!sched_policy_may_pass(s->bypassed, sched_ns(s) / 1000000 - s->blocked_ms))
-            return;
-    }
-}
-
-/* --- pages of a step ----------------------------------------------------------------------- */
-
-/* Pages for `rows` more tokens, and the one being written to held alone. What was added stays on
- * failure: it is needed later anyway. */
-static bool sched_grow(struct sched *s, struct seq *q, uint32_t rows)
-{
-    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
-        struct seq_pages *p = &q->pages[g];
-        uint32_t need = sched_pages_of((uint64_t)q->kv_count + rows);
-        uint32_t cut = q->kv_count / KV_PAGE_TOKENS; /* page of the first new token */
-        must(need <= s->o.limits.pages_max[g]);
-        if (cut < p->count) {
-            uint32_t page = kv_pool_own(s->o.pool, g, p->pages[cut]);
-            if (page == KV_PAGE_NONE)
-                return false;
-            p->pages[cut] = page;
-        }
-        while (p->count < need) {
-            uint32_t page = kv_pool_alloc(s->o.pool, g);
-            if (page == KV_PAGE_NONE)
-                return false;
-            p->pages[p->count++] = page;
-        }
-    }
-    return true;
-}
-
-/* Rows that the pages at hand can take. */
-static uint32_t sched_room(const struct sched *s, const struct seq *q)
-{
-    uint32_t room = UINT32_MAX;
-    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
-        uint32_t tokens = q->pages[g].count * KV_PAGE_TOKENS;
-        room = (uint32_t)base_min(room, tokens - q->kv_count);
-    }
-    return room;
-}
-
-static void sched_preempt(struct sched *s, struct seq *q)
-{
-    s->stats.preemptions++;
-    s->stats.recomputed_tokens += q->kv_count;
-    s->rows[q->slot] = 0;
-    sched_release(s, q);
-    q->preempted_count++;
-    sched_wait(s, q);
-}
-
-/* Somebody gives way so that q can grow. False: nobody may, or q itself did. */
-static bool sched_make_room(struct sched *s, struct seq *q, bool at_any_cost)
-{
-    struct seq **who = s->victim_seqs;
-    uint32_t count = 0, needs = 0;
-    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
-        struct seq *r = s->slots[i];
-        if (!r)
-            continue;
-        if (r == q)
-            needs = count;
-        s->victims[count] = (struct sched_victim){
-            .priority = at_any_cost && r != q ? API_PRIORITY_IDLE : r->job->rq.priority,
-            .recompute = r->kv_count, .admitted = s->admitted[i],
-            .preempted_count = at_any_cost ? 0 : r->preempted_count};
-        who[count++] = r;
-    }
-    uint32_t victim = sched_policy_victim(s->victims, count, needs);
-    if (victim == count)
-        return false;
-    sched_preempt(s, who[victim]);
-    return who[victim] != q;
-}
-
 /* --- building the step --------------------------------------------------------------------- */
 
 static void sched_plan_rows(struct sched *s)
@@ -522,47 +292,6 @@ static void sched_plan_rows(struct sched *s)
     }
     sched_policy_rows(s->runners, s->o.limits.seqs_max, sched_policy_chunk(&s->pace, decoders),
                       s->o.limits.rows_max, s->rows);
-}
-
-/* Decoders first: each has a place in the step, and may make somebody give way. A prompt takes what
- * pages there are and waits for the rest. */
-static uint32_t sched_give_pages(struct sched *s)
-{
-    uint32_t sum = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
-            if (!s->slots[i] || !s->rows[i] || s->runners[i].is_decoder != (pass == 0))
-                continue;
-            struct seq *q = s->slots[i];
-            bool ok = sched_grow(s, q, s->rows[i]);
-            while (!ok && pass == 0 && sched_make_room(s, q, false))
-                ok = sched_grow(s, q, s->rows[i]);
-            if (s->slots[i] != q)
-                continue; /* it gave way itself */
-            if (!ok)
-                s->rows[i] = (uint32_t)base_min(s->rows[i], sched_room(s, q));
-        }
-    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++)
-        sum += s->slots[i] ? s->rows[i] : 0;
-    return sum;
-}
-
-/* Everyone waits for a page that another one holds: the oldest goes on, the others make room. */
-static uint32_t sched_break_tie(struct sched *s)
-{
-    struct seq *oldest = NULL;
-    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++)
-        if (s->slots[i] && !s->runners[i].is_held && s->runners[i].rows_left &&
-            (!oldest || s->admitted[i] < s->admitted[oldest->slot]))
-            oldest = s->slots[i];
-    if (!oldest)
-        return 0;
-    bool ok = sched_grow(s, oldest, 1);
-    while (!ok && sched_make_room(s, oldest, true))
-        ok = sched_grow(s, oldest, 1);
-    must(ok); /* budget: one sequence always fits the pool alone */
-    s->rows[oldest->slot] = 1;
-    return 1;
 }
 
 static bool sched_wants_answer(const struct seq *q, uint32_t rows)
@@ -623,20 +352,6 @@ static void sched_build(struct sched *s, struct step *step)
 }
 
 /* --- after the step ------------------------------------------------------------------------ */
-
-/* Pages that no later row can see any more. */
-static void sched_drop_behind(struct sched *s, struct seq *q)
-{
-    for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
-        uint32_t window = s->o.layout->window[g];
-        struct seq_pages *p = &q->pages[g];
-        while (window && p->first < p->count &&
-               (uint64_t)(p->first + 1) * KV_PAGE_TOKENS + window <= (uint64_t)q->kv_count + 1) {
-            kv_pool_unref(s->o.pool, g, p->pages[p->first]);
-            p->pages[p->first++] = KV_PAGE_NONE;
-        }
-    }
-}
 
 static void sched_progress_event(struct sched *s, struct seq *q)
 {
@@ -725,7 +440,10 @@ static void sched_after(struct sched *s, const struct step_out *out)
     s->set.outs_count = 0;
     for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
         struct seq *q = s->slots[i];
-        if (!q || !s->rows[i] || q->state != SEQ_STATE_PREFILL)
+        if (!q || !s->rows[i] || q->state == SEQ_STATE_DONE)
+            continue;
+        sched_keep(s, q, false);
+        if (q->state != SEQ_STATE_PREFILL)
             continue;
         if (seq_rows_left(q))
             sched_progress_event(s, q);
@@ -750,7 +468,7 @@ enum sched_result sched_step(struct sched *s, struct err *e)
     struct step_out out;
     sched_admit(s);
     sched_plan_rows(s);
-    if (sched_give_pages(s) == 0 && sched_break_tie(s) == 0)
+    if (sched_give_pages(s) == 0)
         return SCHED_RESULT_IDLE;
     sched_build(s, &step);
     int64_t begin = sched_ns(s);

@@ -2,11 +2,13 @@
  *
  * Owns:      the waiting line, the slots, the arrays of struct step, jobs from submit to their end.
  * Not:       decisions (sched_policy), tokens to text (seq), bytes of frames (engine_host), pages'
- *            counts (kv_pool), the device (whoever opened it).
+ *            counts (kv_pool), what is kept of them (kv_trie), the device (whoever opened it).
  * Invariant: a running sequence has a slot and holds exactly the pages of its kv_count tokens and
  *            of the rows of the step at hand. Each choice ends once; a job is freed with its last
  *            choice, its error or its cancel, and nothing is emitted for it afterwards.
- *            A full pool costs time, never a request: the victim waits and is computed again.
+ *            A full pool costs time, never a request: the victim waits and is computed again. Pages
+ *            go to the trie after a complete step and are never written again. Who shares a long
+ *            prefix with a prompt under way waits for it.
  *
  *     submit -> waiting line -> slot: PREFILL -> DECODE -> DONE -> free
  *                    ^------------- preempted ---/
@@ -22,11 +24,11 @@
 #include "base/mem.h"
 #include "engine/sched_policy.h"
 #include "engine/seq.h"
-#include "kv/kv_pool.h"
+#include "kv/kv_trie.h"
 #include "tensor/backend.h"
 
 #define SCHED_ADJUST_MAX (1u << 20)
-#define SCHED_COPIES_MAX 1024u /* copy-on-write pages of one step */
+#define SCHED_RESERVE_TOKENS 256u /* BEHAVIOUR 8.1: room for so much of a reply at admission */
 
 struct sched_options {
     const struct backend *backend;
@@ -35,6 +37,7 @@ struct sched_options {
     struct step_limits limits;
     const struct kv_layout *layout;
     struct kv_pool *pool;
+    struct kv_trie *trie;       /* NULL: no prefix reuse */
     const struct vocab *vocab;
     struct mem *mem;            /* arrays come from here */
     struct chrono clock;
@@ -44,6 +47,7 @@ struct sched_options {
     int64_t load_ns;            /* how long the load took, for the first requests' usage */
     uint32_t loop_tokens;
     double step_target_ms;      /* 0: auto */
+    uint32_t reserve_tokens;    /* SCHED_RESERVE_TOKENS; less overcommits the pool */
     int64_t credit;             /* bytes a request may be ahead of its reader; 0: endless */
 };
 
@@ -103,5 +107,21 @@ enum sched_result { SCHED_RESULT_IDLE, SCHED_RESULT_WORKED, SCHED_RESULT_LOST };
 /* One step. IDLE: nothing can run until something is submitted, released or cancelled. LOST: the
  * device failed for good; e says why. */
 BASE_USE_RESULT enum sched_result sched_step(struct sched *s, struct err *e);
+
+/* ---- sched_room.c, for sched.c: slots and pages ---- */
+
+/* Fills free slots in the order of the policy, with what the trie has of each prompt. */
+void sched_admit(struct sched *s);
+/* Back to the waiting line. */
+void sched_wait(struct sched *s, struct seq *q);
+/* Gives back slot and pages. */
+void sched_release(struct sched *s, struct seq *q);
+/* Hands what is computed to the trie; is_whole: nothing is written behind it any more. */
+void sched_keep(struct sched *s, struct seq *q, bool is_whole);
+/* Cuts s->rows to what there are pages for; somebody may have to give way. Returns their sum; 0:
+ * all are held, or nobody is there. */
+uint32_t sched_give_pages(struct sched *s);
+/* Gives back pages behind the windows. */
+void sched_drop_behind(struct sched *s, struct seq *q);
 
 #endif

@@ -65,7 +65,9 @@ struct seq {
     str stop;             /* STOP_STRING: which */
     uint32_t preempted_count;
     uint32_t adjust_max;  /* entries it may need in a step */
+    uint32_t kept_count;  /* tokens whose full pages the trie has */
     uint64_t tried;       /* the scheduler's: round in which its admission was tried last */
+    uint64_t expects;     /* ... admission whose prefix it waits for, 0: none */
     int64_t progress_ns;  /* when PROGRESS was said last */
 };
 
