@@ -101,28 +101,39 @@ static size_t tok_next_special(const struct vocab *v, const struct tok_text *in,
     return in->text.len;
 }
 
-/* The text with broken parts replaced, and its spans moved along. */
+/* The text with broken parts replaced, and its spans moved along. A span that begins or ends inside
+ * a character does not hold that character. */
 static bool tok_repair(struct tok *t, struct tok_text *in)
 {
-    buf_clear(&t->repaired);
+    struct buf *out = &t->repaired;
+    buf_clear(out);
     buf_clear(&t->spans);
-    size_t done = 0;
-    for (size_t i = 0; i < in->trusted_count; i++) {
-        struct tok_span s = in->trusted[i], moved;
-        if (!unicode_repair(str_sub(in->text, done, s.from - done), &t->repaired))
-            return false;
-        moved.from = t->repaired.len;
-        if (!unicode_repair(str_sub(in->text, s.from, s.to - s.from), &t->repaired))
-            return false;
-        moved.to = t->repaired.len;
-        if (!buf_add_bytes(&t->spans, &moved, sizeof moved))
-            return false;
-        done = s.to;
-    }
-    if (!unicode_repair(str_from(in->text, done), &t->repaired))
+    if (!buf_add_bytes(&t->spans, in->trusted, in->trusted_count * sizeof *in->trusted))
         return false;
-    in->text = buf_view(&t->repaired);
-    in->trusted = (const struct tok_span *)(const void *)t->spans.p;
+    struct tok_span *spans = (struct tok_span *)(void *)t->spans.p;
+    size_t border = 0; /* 2 * span, + 1 for its end */
+    for (size_t at = 0, n; at < in->text.len; at += n) {
+        bool is_whole, is_dead;
+        n = unicode_sequence(str_from(in->text, at), &is_whole, &is_dead);
+        size_t before = out->len;
+        if (!(is_whole ? buf_add(out, str_sub(in->text, at, n)) : buf_add_z(out, TOK_REPLACEMENT)))
+            return false;
+        for (; border < 2 * in->trusted_count; border++) {
+            struct tok_span *s = &spans[border / 2];
+            bool is_end = border & 1;
+            size_t place = is_end ? s->to : s->from;
+            if (place >= at + n)
+                break;
+            if (is_end)
+                s->to = base_max(before, s->from);
+            else
+                s->from = place > at ? out->len : before;
+        }
+    }
+    for (; border < 2 * in->trusted_count; border++)
+        *(border & 1 ? &spans[border / 2].to : &spans[border / 2].from) = out->len;
+    in->text = buf_view(out);
+    in->trusted = spans;
     return true;
 }
 

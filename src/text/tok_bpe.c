@@ -242,7 +242,8 @@ static bool bpe_word(struct bpe *b, str word, bool as_token, struct tok_ids *out
     int32_t id = as_token ? vocab_find_bytes(b->vocab, word) : VOCAB_NONE;
     if (id != VOCAB_NONE ? !tok_ids_add(out, id) : !bpe_merge(b, word, out))
         return false;
-    tok_cache_keep(c, word, tok_ids_data(out) + before, tok_ids_count(out) - before);
+    if (tok_ids_count(out) > before) /* bytes without a token leave nothing */
+        tok_cache_keep(c, word, tok_ids_data(out) + before, tok_ids_count(out) - before);
     return true;
 }
 

@@ -129,8 +129,12 @@ static bool spm_word(struct spm *s, str word, struct tok_ids *out)
     if (!spm_merge(s, word, out))
         return false;
     size_t count = tok_ids_count(out) - before;
-    if (count) /* none: it repeats the unknown token before it */
-        tok_cache_keep(c, word, tok_ids_data(out) + before, count);
+    if (count == 0)
+        return true;
+    const int32_t *ids = tok_ids_data(out) + before;
+    /* Whether a leading unknown token is written depends on the word before. */
+    if (ids[0] != vocab_role(s->vocab, VOCAB_ROLE_UNK))
+        tok_cache_keep(c, word, ids, count);
     return true;
 }
 
