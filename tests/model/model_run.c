@@ -10,17 +10,69 @@ static void fail(const char *what, const struct err *e)
     exit(1);
 }
 
+/* An odd factor over a power of two names each page once. */
+static uint32_t own_page(uint32_t group, uint32_t seq, uint32_t i)
+{
+    uint32_t total = MODEL_RUN_SEQS * MODEL_RUN_PAGES;
+    return ((seq * MODEL_RUN_PAGES + i) * 2654435761u + 77 * group) % total;
+}
+
+static uint32_t *row_of(const struct model_run *m, uint32_t group, uint32_t seq)
+{
+    return m->pages[group] + (size_t)seq * MODEL_RUN_PAGES;
+}
+
+void model_run_clear(struct model_run *m, uint32_t seq)
+{
+    m->len[seq] = 0;
+    for (uint32_t g = 0; g < m->layout->groups_count; g++)
+        for (uint32_t i = 0; i < MODEL_RUN_PAGES; i++)
+            row_of(m, g, seq)[i] = own_page(g, seq, i);
+}
+
+void model_run_fork(struct model_run *m, uint32_t from, uint32_t to, uint32_t tokens)
+{
+    model_run_clear(m, to);
+    must(tokens <= m->len[from]);
+    m->len[to] = tokens;
+    for (uint32_t g = 0; g < m->layout->groups_count; g++) {
+        uint32_t whole = tokens / KV_PAGE_TOKENS;
+        memcpy(row_of(m, g, to), row_of(m, g, from), whole * sizeof(uint32_t));
+        if (tokens % KV_PAGE_TOKENS)
+            m->copies[m->copies_count++] = (struct kv_copy){
+                .group = g, .from = row_of(m, g, from)[whole], .to = row_of(m, g, to)[whole]};
+    }
+}
+
+void model_run_restore(struct model_run *m, uint32_t from, uint32_t to, uint32_t tokens)
+{
+    struct err e;
+    model_run_clear(m, to);
+    must(tokens <= m->len[from]);
+    m->len[to] = tokens;
+    for (uint32_t g = 0; g < m->layout->groups_count; g++) {
+        uint8_t *page = malloc(m->layout->page_size[g]);
+        for (uint32_t i = 0; i * KV_PAGE_TOKENS < tokens; i++) {
+            struct kv_ref src = {.group = g, .index = row_of(m, g, from)[i]};
+            struct kv_ref dst = {.group = g, .index = row_of(m, g, to)[i]};
+            if (!m->backend->kv_get(m->device, src, page, &e) ||
+                !m->backend->kv_set(m->device, dst, page, &e))
+                fail("pages", &e);
+        }
+        free(page);
+    }
+}
+
 static void init_pages(struct model_run *m)
 {
     uint32_t total[KV_GROUPS_MAX] = {0};
+    struct err e;
     for (uint32_t g = 0; g < m->layout->groups_count; g++) {
         total[g] = MODEL_RUN_SEQS * MODEL_RUN_PAGES;
         m->pages[g] = calloc(total[g], sizeof(uint32_t));
-        /* An odd factor over a power of two names each page once. */
-        for (uint32_t i = 0; i < total[g]; i++)
-            m->pages[g][i] = (i * 2654435761u + 77 * g) % total[g];
     }
-    struct err e;
+    for (uint32_t seq = 0; seq < MODEL_RUN_SEQS; seq++)
+        model_run_clear(m, seq);
     if (!m->backend->kv_init(m->device, m->layout, total, 0, &e))
         fail("kv_init", &e);
 }
@@ -67,11 +119,6 @@ void model_run_close(struct model_run *m)
     free(m->layout);
 }
 
-void model_run_clear(struct model_run *m, uint32_t seq)
-{
-    m->len[seq] = 0;
-}
-
 struct rows {
     int32_t ids[MODEL_RUN_ROWS], pos[MODEL_RUN_ROWS];
     uint16_t seq[MODEL_RUN_ROWS];
@@ -91,7 +138,7 @@ static void put_pages(const struct model_run *m, struct rows *r, uint32_t s, uin
         for (uint32_t i = 0; i < MODEL_RUN_PAGES; i++)
             dst[i] = (i + 1) * KV_PAGE_TOKENS <= first
                          ? KV_PAGE_NONE
-                         : m->pages[g][(size_t)seq * MODEL_RUN_PAGES + i];
+                         : row_of(m, g, seq)[i];
     }
 }
 
@@ -133,7 +180,8 @@ void model_run_step(struct model_run *m, const struct model_run_piece *pieces, u
 {
     struct rows *r = calloc(1, sizeof *r);
     struct step s = {.ids = r->ids, .pos = r->pos, .seq = r->seq, .out_rows = r->out_rows,
-                     .sample = r->sample};
+                     .sample = r->sample, .copies = m->copies,
+                     .copies_count = m->copies_count};
     for (uint32_t g = 0; g < m->layout->groups_count; g++) {
         r->pages[g] = calloc((size_t)MODEL_RUN_SEQS * MODEL_RUN_PAGES, sizeof(uint32_t));
         s.kv.pages[g] = r->pages[g];
@@ -147,6 +195,7 @@ void model_run_step(struct model_run *m, const struct model_run_piece *pieces, u
     if (!m->backend->submit(m->device, m->prepared, &s, &e) ||
         !m->backend->wait(m->device, m->prepared, &o, &e))
         fail("step", &e);
+    m->copies_count = 0;
     uint32_t out = 0;
     for (uint32_t i = 0; i < count; i++)
         take_answers(m, &pieces[i], &out, &o);

@@ -31,6 +31,8 @@ struct model_run {
     struct kv_layout *layout;
     struct device_info info;
     uint32_t *pages[KV_GROUPS_MAX]; /* [MODEL_RUN_SEQS][MODEL_RUN_PAGES] */
+    struct kv_copy copies[KV_GROUPS_MAX * MODEL_RUN_SEQS];
+    uint32_t copies_count;
     uint32_t len[MODEL_RUN_SEQS];
 };
 
@@ -43,6 +45,11 @@ struct model_run_options {
 void model_run_open(struct model_run *m, const char *path, const struct model_run_options *o);
 void model_run_close(struct model_run *m);
 void model_run_clear(struct model_run *m, uint32_t seq);
+/* `to` becomes a copy of the first `tokens` tokens of `from`: whole pages by reference, the last
+ * one copied in the next step. */
+void model_run_fork(struct model_run *m, uint32_t from, uint32_t to, uint32_t tokens);
+/* The same with all pages read out, and written into pages of its own: a tier's restore. */
+void model_run_restore(struct model_run *m, uint32_t from, uint32_t to, uint32_t tokens);
 
 /* Appends count tokens to a sequence; logits, if not NULL, gets those of the last `outs` of them:
  * [outs][vocab]. pick, if not NULL, says how they are sampled; ids gets what was drawn. */

@@ -86,7 +86,7 @@ static void attn_block(const struct attn_args *a)
     size_t width = cpu_kernels_state_width(a->op->dv);
     for (size_t r = 0; r < a->rows; r++)
         for (size_t h = 0; h < a->heads; h++)
-            block_of(a, r, a->q + r * a->q_row + h * a->op->dk,
+            block_of(a, r, a->q + r * a->q_row + h * a->q_head,
                      a->state + (r * a->heads + h) * width);
 }
 
