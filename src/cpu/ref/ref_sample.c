@@ -12,7 +12,6 @@
  *
  * Probabilities before the draw have temperature 1. With top_k their sum runs over the list in rank
  * order, without over all ids by blocks of 256. At least one token is always kept. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/cpu_kernels.h"
@@ -266,18 +265,16 @@ static void limit_min_p(struct kept *k, float min_p)
 
 /* ---- draw ---- */
 
-static int by_id(const void *a, const void *b)
+/* By rising id, each key the logit again. Ids are exact in a float: a vocabulary has fewer than
+ * 2^24. No qsort: it may allocate. */
+static void sort_by_id(struct kept *k, const float *logit)
 {
-    const struct item *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
+    for (uint32_t i = 0; i < k->count; i++)
+        k->items[i].key = -(float)k->items[i].id;
+    sort(k->items, k->count);
+    for (uint32_t i = 0; i < k->count; i++)
+        k->items[i].key = logit[k->items[i].id];
 }
-
-/* e of block b: from the list where there is one, ids without an item count as 0. */
-struct weights_of {
-    const float *e;          /* [vocab], or NULL */
-    const struct item *list; /* ascending ids */
-    uint32_t count;
-};
 
 static int32_t find_dense(const struct sample_args *a, const struct room *r, float target)
 {
@@ -337,7 +334,7 @@ static int32_t draw_listed(const struct sample_args *a, struct kept *k, float u)
     struct room r = room_of(a);
     float scale = 1.0f / a->row->temperature, best = -INFINITY;
     uint32_t count = 0;
-    qsort(k->items, k->count, sizeof *k->items, by_id);
+    sort_by_id(k, a->work);
     for (uint32_t i = 0; i < k->count; i++)
         best = k->items[i].key > best ? k->items[i].key : best;
     for (uint32_t i = 0; i < k->count; i++) {
