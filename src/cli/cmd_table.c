@@ -1,6 +1,6 @@
 #include "cli/cmd.h"
 
-extern const struct cmd cmd_inspect, cmd_models_list, cmd_version;
+extern const struct cmd cmd_bench, cmd_inspect, cmd_models_list, cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
@@ -9,6 +9,7 @@ extern const struct cmd cmd_inspect, cmd_models_list, cmd_version;
 const struct cmd *const cmd_table[] = {
     &cmd_models_list,
     &cmd_inspect,
+    &cmd_bench,
     &cmd_version,
     LATER("fit"),
     LATER("pull"),
@@ -24,7 +25,6 @@ const struct cmd *const cmd_table[] = {
     LATER("plan"),
     LATER("can-run"),
     LATER("launch"),
-    LATER("bench"),
     LATER("drill"),
     LATER("legs"),
     LATER("doctor"),

@@ -1,38 +1,9 @@
-#include "arch/arch.h"
 #include "base/json.h"
 #include "cli/inspect.h"
+#include "cli/model_plan.h"
 #include "engine/budget.h"
-#include "tensor/backend.h"
-#include "tensor/weights.h"
 
-/* A model as far as it is known before weights are read. */
-struct inspect_model {
-    struct model_file *file;
-    struct hparams *hp;
-    const struct backend *backend;
-    struct plan plan;
-    struct weights weights;
-    struct kv_layout layout;
-};
-
-static bool inspect_plan_open(struct inspect_model *m, const struct inspect *in, struct err *e)
-{
-    struct arena *a = in->c->arena;
-    m->backend = backend_table[0];
-    m->hp = ARENA_NEW(a, struct hparams);
-    if (!m->hp)
-        return err_set(e, ERR_MEMORY, "no memory for the model's numbers");
-    if (!model_file_open(&m->file, in->model.path.p, e) || !arch_read(m->hp, m->file, e))
-        return false;
-    const struct arch *arch = m->hp->arch;
-    plan_init(&m->plan, a, PLAN_KIND_MAIN);
-    return arch->build(&m->plan, PLAN_KIND_MAIN, m->hp, e) &&
-           plan_expand(&m->plan, m->backend->ops, e) && plan_finish(&m->plan, e) &&
-           plan_kv_layout(&m->plan, KV_TYPE_F16, &m->layout, e) &&
-           weights_bind(&m->weights, &m->plan, m->file, arch->ignored, a, e);
-}
-
-static uint64_t inspect_plan_scratch(const struct inspect_model *m)
+static uint64_t inspect_plan_scratch(const struct model_plan *m)
 {
     struct step_limits limits = {.rows_max = BUDGET_BATCH_AUTO, .seqs_max = 1, .outs_max = 1};
     return plan_scratch_size(&m->plan, &limits);
@@ -48,12 +19,12 @@ static void inspect_plan_add_shape(struct buf *out, const struct weight *w)
         buf_printf(out, "%u", w->cols);
 }
 
-static void inspect_plan_add_text(struct buf *out, const struct inspect_model *m)
+static void inspect_plan_add_text(struct buf *out, const struct model_plan *m)
 {
     struct buf cell;
     buf_init(&cell, 256);
     buf_printf(out, "model    %s, %u layers, width %u, vocabulary %u, context %u\n",
-               m->hp->arch->name, m->hp->n_layer, m->hp->n_embd, m->hp->n_vocab, m->hp->n_ctx);
+               m->hp.arch->name, m->hp.n_layer, m->hp.n_embd, m->hp.n_vocab, m->hp.n_ctx);
     buf_printf(out, "plan     %u ops on %s, %u values in %u slots, scratch ", m->plan.ops_count,
                m->backend->name, m->plan.values_count, m->plan.slots_count);
     buf_add_size(out, inspect_plan_scratch(m));
@@ -81,7 +52,7 @@ static void inspect_plan_add_text(struct buf *out, const struct inspect_model *m
     buf_deinit(&cell);
 }
 
-static void inspect_plan_put_weights(struct json_writer *w, const struct inspect_model *m)
+static void inspect_plan_put_weights(struct json_writer *w, const struct model_plan *m)
 {
     json_key_z(w, "weights");
     json_open_array(w);
@@ -107,7 +78,7 @@ static void inspect_plan_put_weights(struct json_writer *w, const struct inspect
     json_close_array(w);
 }
 
-static void inspect_plan_put(struct buf *out, const struct inspect_model *m)
+static void inspect_plan_put(struct buf *out, const struct model_plan *m)
 {
     struct buf dump;
     struct json_writer w = json_writer(out);
@@ -115,15 +86,15 @@ static void inspect_plan_put(struct buf *out, const struct inspect_model *m)
     plan_dump(&m->plan, &dump);
     json_open_object(&w);
     json_key_z(&w, "family");
-    json_put_text_z(&w, m->hp->arch->name);
+    json_put_text_z(&w, m->hp.arch->name);
     json_key_z(&w, "layers");
-    json_put_u64(&w, m->hp->n_layer);
+    json_put_u64(&w, m->hp.n_layer);
     json_key_z(&w, "width");
-    json_put_u64(&w, m->hp->n_embd);
+    json_put_u64(&w, m->hp.n_embd);
     json_key_z(&w, "vocabulary");
-    json_put_u64(&w, m->hp->n_vocab);
+    json_put_u64(&w, m->hp.n_vocab);
     json_key_z(&w, "context");
-    json_put_u64(&w, m->hp->n_ctx);
+    json_put_u64(&w, m->hp.n_ctx);
     json_key_z(&w, "backend");
     json_put_text_z(&w, m->backend->name);
     json_key_z(&w, "scratch");
@@ -145,14 +116,13 @@ static void inspect_plan_put(struct buf *out, const struct inspect_model *m)
 
 bool inspect_plan(struct inspect *in, struct err *e)
 {
-    struct inspect_model *m = ARENA_NEW(in->c->arena, struct inspect_model);
-    if (!m)
-        return err_set(e, ERR_MEMORY, "no memory for the plan");
-    bool ok = inspect_plan_open(m, in, e);
-    if (ok && in->as_json)
+    struct model_plan *m;
+    if (!model_plan_open(&m, in->model.path.p, in->c->arena, e))
+        return false;
+    if (in->as_json)
         inspect_plan_put(&in->out, m);
-    else if (ok)
+    else
         inspect_plan_add_text(&in->out, m);
-    model_file_close(m->file);
-    return ok;
+    model_plan_close(m);
+    return true;
 }
