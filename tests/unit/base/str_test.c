@@ -69,6 +69,74 @@ static void test_glob_matches_whole_strings(void **state)
     assert_false(str_glob(STR("a"), STR("ab")) || str_glob(STR("?"), STR("")));
 }
 
+static void test_distance_counts_the_fewest_edits_up_to_a_limit(void **state)
+{
+    (void)state;
+    static const struct { const char *a, *b; uint32_t limit, wanted; } t[] = {
+        {"", "", 3, 0},           {"", "abc", 3, 3},    {"abc", "", 2, 3},
+        {"kitten", "sitting", 9, 3}, {"ABC", "abc", 9, 0}, {"threads", "thread", 2, 1},
+        {"abcd", "acbd", 9, 2},   {"a", "zzzzzz", 2, 3},
+    };
+    for (size_t i = 0; i < countof(t); i++) {
+        str a = str_of(t[i].a), b = str_of(t[i].b);
+        assert_int_equal(str_distance(a, b, t[i].limit), t[i].wanted);
+        assert_int_equal(str_distance(b, a, t[i].limit), t[i].wanted);
+    }
+    static const char longer[100];
+    assert_int_equal(str_distance(str_view(longer, 100), str_view(longer, 100), 7), 8);
+    assert_true(str_eq_nocase(STR("Qwen-3\xc3\x84"), STR("qWEN-3\xc3\x84")));
+    assert_false(str_eq_nocase(STR("a"), STR("ab")) || str_eq_nocase(STR("["), STR("{")));
+}
+
+static void test_numbers_may_have_more_digits_than_a_double(void **state)
+{
+    (void)state;
+    char text[1200];
+    double d;
+    memset(text, '0', sizeof text);
+    memcpy(text, "0.1", 3);
+    assert_true(str_to_double(str_view(text, 1000), &d) && d == 0.1);
+    assert_false(str_to_double(str_view(text, sizeof text), &d)); /* too long to be meant */
+    assert_false(str_to_double(STR("nan"), &d) || str_to_double(STR("0x10"), &d));
+    assert_false(str_to_double(STR("1e999"), &d) || str_to_double(STR(" 1"), &d));
+}
+
+static void test_printable_text_cannot_steer_a_terminal(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 100);
+    str hostile = STR("a\x1b[m\n\r\t\x7f\xc2\x85\xff\xe2\x80\xa8\xe2\x82\xac");
+    assert_true(buf_add_printable(&b, hostile));
+    assert_string_equal(b.p, "a\\u001b[m\\n\\r\\t\\u007f\\u0085\xef\xbf\xbd\\u2028\xe2\x82\xac");
+    for (size_t i = 0; i < 100; i++)
+        buf_add_printable(&b, STR("\x01"));
+    assert_true(b.full && b.len <= 100);
+    buf_deinit(&b);
+}
+
+static void test_arena_texts_lie_close_and_blocks_stay_aligned(void **state)
+{
+    (void)state;
+    struct arena a;
+    arena_init(&a, 10000);
+    for (size_t i = 0; i < 100; i++) {
+        char *text = arena_alloc_text(&a, 3);
+        assert_non_null(text);
+        memset(text, 'x', 3);
+        if (i % 10 == 0) {
+            size_t *p = arena_alloc(&a, sizeof *p);
+            assert_int_equal((uintptr_t)p % 16, 0);
+            assert_int_equal(*p, 0);
+        }
+    }
+    assert_in_range(a.bytes_used, 300, 300 + 10 * (sizeof(size_t) + 15));
+    str s = arena_copy(&a, STR("abc")), t = arena_printf(&a, "%d", 42);
+    assert_true(str_eq_z(s, "abc") && s.p[3] == 0 && str_eq_z(t, "42") && t.p[2] == 0);
+    assert_non_null(arena_copy(&a, STR("")).p);
+    arena_deinit(&a);
+}
+
 static void test_buf_keeps_its_maximum_and_says_so(void **state)
 {
     (void)state;
@@ -128,6 +196,10 @@ int main(void)
         cmocka_unit_test(test_sizes_and_durations_have_units),
         cmocka_unit_test(test_utf8_decodes_only_what_is_valid),
         cmocka_unit_test(test_glob_matches_whole_strings),
+        cmocka_unit_test(test_distance_counts_the_fewest_edits_up_to_a_limit),
+        cmocka_unit_test(test_numbers_may_have_more_digits_than_a_double),
+        cmocka_unit_test(test_printable_text_cannot_steer_a_terminal),
+        cmocka_unit_test(test_arena_texts_lie_close_and_blocks_stay_aligned),
         cmocka_unit_test(test_buf_keeps_its_maximum_and_says_so),
         cmocka_unit_test(test_arena_refuses_past_its_limit_and_on_overflow),
         cmocka_unit_test(test_f16_round_trips_every_value),
