@@ -64,7 +64,7 @@ endif
 
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny e2e asan tsan asan-programs \
-        tsan-programs quick-programs threaded-programs run install clean FORCE
+        tsan-programs quick-programs threaded-programs bench-peer run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -251,6 +251,25 @@ e2e: $(BUILD)/shoal $(VENV)/ok tiny ## the binary from outside
 test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(MODEL) $(REAL) tiny models
 	@$(RUN_TESTS) -tier long $(KERN) $(MODEL) $(REAL) $(SIM)
+
+# ---------------------------------------------------------------- speed
+
+# The peer is built from source for this machine: about ten minutes on two cores, once. The gcc 12
+# build of it dies at its first AMX tile load, so a machine with AMX builds it with clang.
+PEER      = $(BUILD)/venv-peer
+PEER_AMX  = CC=$(CLANG) CXX=$(CLANG)++ CMAKE_ARGS="-DGGML_NATIVE=ON -DGGML_OPENMP=OFF"
+PEER_CC  := $(if $(shell grep -m1 -o amx_tile /proc/cpuinfo),$(PEER_AMX),\
+            CMAKE_ARGS="-DGGML_NATIVE=ON")
+$(PEER)/ok: bench/peer/requirements.txt
+	@tools/setup peer
+	@echo "  VENV   $(PEER)"
+	@$(PYTHON) -m venv $(PEER)
+	@$(PEER_CC) CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) $(PEER)/bin/pip install -q \
+	    --disable-pip-version-check --no-binary llama-cpp-python -r $<
+	@touch $@
+bench-peer: $(BUILD)/shoal $(PEER)/ok models ## decode and prefill beside llama.cpp: ROUNDS=5
+	@bench/peer/peer.py -rounds $(or $(ROUNDS),5) -floor 1.0 -python $(PEER)/bin/python \
+	    $(BUILD)/models/*.gguf
 
 # ---------------------------------------------------------------- sanitizers, fuzzing
 
