@@ -63,6 +63,7 @@ struct hparams {
     float attn_scale, attn_softcap, final_softcap, embed_scale; /* a softcap of 0: none */
     struct op_glu glu;
     uint32_t n_expert, n_expert_used, n_ff_expert; /* n_expert 0: no experts */
+    uint32_t expert_groups, expert_groups_used;    /* 1, 1: no grouping */
     enum op_gate gate;
     bool expert_norm; /* the weights of the chosen sum to 1 */
     float expert_scale;

@@ -19,12 +19,12 @@ static bool read_hparams(struct hparams *hp, const struct model_file *f, struct 
         !block_read_window(hp, f, window, 6, e) ||
         !block_read_f32_or(f, ".rope.freq_base_swa", 10000.0f, &hp->rope_window.base, e))
         return false;
-    if (hp->n_layer == LAYERS_27B)
+    if (hp->n_layer == LAYERS_27B && !model_file_has(f, ".attention.scale"))
         hp->attn_scale = 1.0f / sqrtf((float)hp->n_embd / (float)hp->layers[0].n_head);
     hp->embed_scale = sqrtf((float)hp->n_embd);
     hp->glu.kind = OP_ACT_GELU_TANH;
     hp->has |= ARCH_HAS_QK_NORM;
-    return block_read_f32_or(f, ".attention.scale", hp->attn_scale, &hp->attn_scale, e);
+    return true;
 }
 
 static bool build(struct plan *p, enum plan_kind kind, const struct hparams *hp, struct err *e)

@@ -7,8 +7,7 @@
 static bool read_hparams(struct hparams *hp, const struct model_file *f, struct err *e)
 {
     bool is_moe = str_eq_z(model_file_arch(f), "qwen3moe");
-    if (!block_read(hp, f, OP_ROPE_NEOX, e) ||
-        !model_file_bool_or(f, ".expert_weights_norm", true, &hp->expert_norm, e))
+    if (!block_read(hp, f, OP_ROPE_NEOX, e))
         return false;
     if (is_moe != (hp->n_expert > 0))
         return err_set(e, ERR_FORMAT, "%.*s: key '.expert_count' is %u for architecture '%.*s'",

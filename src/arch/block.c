@@ -41,6 +41,20 @@ bool block_read_f32_or(const struct model_file *f, const char *key, float absent
     return true;
 }
 
+/* 0 means what absence means. */
+static bool read_off_or_positive(const struct model_file *f, const char *key, float absent,
+                                 float *out, struct err *e)
+{
+    float x;
+    if (!model_file_f32_or(f, key, absent, &x, e))
+        return false;
+    if (x == 0.0f) {
+        *out = absent;
+        return true;
+    }
+    return block_read_f32_or(f, key, absent, out, e);
+}
+
 static bool has_tensor(const struct model_file *f, const char *name)
 {
     return model_file_tensor(f, str_of(name)) != NULL;
@@ -99,8 +113,10 @@ static bool read_heads(struct hparams *hp, const struct model_file *f, struct er
     if (hp->dk == 0 || hp->dk > 1024 || hp->dv == 0)
         return err_set(e, ERR_FORMAT, "%.*s: heads of %u and %u columns, allowed are 1 to 1024",
                        STR_ARG(model_file_name(f)), hp->dk, hp->dv);
-    hp->attn_scale = 1.0f / sqrtf((float)hp->dk);
-    return true;
+    return read_off_or_positive(f, ".attention.scale", 1.0f / sqrtf((float)hp->dk),
+                                &hp->attn_scale, e) &&
+           read_off_or_positive(f, ".attn_logit_softcapping", 0.0f, &hp->attn_softcap, e) &&
+           read_off_or_positive(f, ".final_logit_softcapping", 0.0f, &hp->final_softcap, e);
 }
 
 static bool read_scaling(struct arch_rope *r, const struct model_file *f, struct err *e)
@@ -150,16 +166,80 @@ static bool read_rope(struct hparams *hp, const struct model_file *f, enum op_ro
     return read_scaling(r, f, e);
 }
 
+/* ---- experts: MODELS 0.5 ---- */
+
+static bool read_gate(struct hparams *hp, const struct model_file *f, struct err *e)
+{
+    static const enum op_gate gates[] = {OP_GATE_SOFTMAX, OP_GATE_SIGMOID, OP_GATE_CHOSEN,
+                                         OP_GATE_SQRT_SOFTPLUS};
+    uint32_t gate;
+    if (!model_file_has(f, ".expert_gating_func"))
+        return true;
+    if (!block_read_u32(f, ".expert_gating_func", 1, countof(gates), &gate, e))
+        return false;
+    hp->gate = gates[gate - 1];
+    return true;
+}
+
 static bool read_experts(struct hparams *hp, const struct model_file *f, struct err *e)
 {
     if (!block_read_u32_or(f, ".expert_count", OP_EXPERTS_MAX, 0, &hp->n_expert, e))
         return false;
-    hp->expert_scale = 1.0f;
+    hp->expert_groups = hp->expert_groups_used = 1;
     if (hp->n_expert == 0)
         return true;
     return block_read_u32(f, ".expert_used_count", 1, hp->n_expert, &hp->n_expert_used, e) &&
            block_read_u32_or(f, ".expert_feed_forward_length", TENSOR_WIDTH_MAX,
-                             hp->layers[0].n_ff, &hp->n_ff_expert, e);
+                             hp->layers[0].n_ff, &hp->n_ff_expert, e) &&
+           block_read_u32_or(f, ".expert_group_count", OP_EXPERTS_MAX, 1, &hp->expert_groups,
+                             e) &&
+           block_read_u32_or(f, ".expert_group_used_count", OP_EXPERTS_MAX, 1,
+                             &hp->expert_groups_used, e) &&
+           read_off_or_positive(f, ".expert_weights_scale", 1.0f, &hp->expert_scale, e) &&
+           model_file_bool_or(f, ".expert_weights_norm", true, &hp->expert_norm, e) &&
+           read_gate(hp, f, e);
+}
+
+/* Keys that change what a model computes and that no family here honours: other than off they make
+ * it another model. */
+static bool check_unknown(const struct model_file *f, struct err *e)
+{
+    static const struct {
+        const char *key;
+        float off; /* besides 0 */
+    } keys[] = {
+        {".logit_scale", 1},
+        {".residual_scale", 1},
+        {".embedding_scale", 1},
+        {".use_parallel_residual", 0},
+        {".attention.clamp_kqv", 0},
+        {".attention.max_alibi_bias", 0},
+        {".attention.temperature_scale", 0},
+        {".attention.output_scale", 1},
+        {".attention.value_scale", 1},
+        {".attention.shared_kv_layers", 0},
+        {".router_logit_softcapping", 0},
+        {".rope.scaling.yarn_log_multiplier", 0},
+        {".expert_shared_count", 0},
+        {".leading_dense_block_count", 0},
+        {".interleave_moe_layer_step", 1},
+    };
+    for (size_t i = 0; i < countof(keys); i++) {
+        struct model_value v;
+        if (!model_file_find(f, keys[i].key, &v))
+            continue;
+        double x = v.type == MODEL_TYPE_BOOL                               ? v.b
+                   : v.type == MODEL_TYPE_F32 || v.type == MODEL_TYPE_F64 ? v.f64
+                   : v.type == MODEL_TYPE_STRING || v.type == MODEL_TYPE_ARRAY
+                       ? NAN
+                       : (double)v.u64; /* a negative number is not off either */
+        if (x != 0.0 && x != (double)keys[i].off)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%.*s: key '%s' (%g) is not supported for architecture '%.*s'",
+                           STR_ARG(model_file_name(f)), keys[i].key, x,
+                           STR_ARG(model_file_arch(f)));
+    }
+    return true;
 }
 
 static bool read_pooling(struct hparams *hp, const struct model_file *f, struct err *e)
@@ -213,7 +293,8 @@ bool block_read(struct hparams *hp, const struct model_file *f, enum op_rope_kin
            model_file_f32(f, ".attention.layer_norm_rms_epsilon", &hp->eps, e) &&
            block_read_f32_or(f, ".attention.layer_norm_rms_epsilon", hp->eps, &hp->eps, e) &&
            read_vocab(hp, f, e) && read_layers(hp, f, e) && read_heads(hp, f, e) &&
-           read_rope(hp, f, kind, e) && read_experts(hp, f, e) && read_pooling(hp, f, e);
+           read_rope(hp, f, kind, e) && read_experts(hp, f, e) && read_pooling(hp, f, e) &&
+           check_unknown(f, e);
 }
 
 bool block_read_window(struct hparams *hp, const struct model_file *f, uint32_t window,
@@ -373,8 +454,9 @@ static struct view experts(struct plan *p, const struct hparams *hp, uint32_t la
     uint16_t router = plan_layer_weight(p, layer, "ffn_gate_inp.weight", plan_matrix(n, d));
     uint16_t router_b = optional_vector(p, hp, layer, ARCH_HAS_ROUTER_BIAS, "ffn_gate_inp.bias", n);
     struct view logits = op_matmul(p, x, router, router_b, TENSOR_NONE);
-    struct op_route a = {.gate = hp->gate, .k = hp->n_expert_used, .groups = 1, .groups_used = 1,
-                         .norm = hp->expert_norm, .scale = hp->expert_scale};
+    struct op_route a = {.gate = hp->gate, .k = hp->n_expert_used, .groups = hp->expert_groups,
+                         .groups_used = hp->expert_groups_used, .norm = hp->expert_norm,
+                         .scale = hp->expert_scale};
     struct op_routed r = op_moe_route(p, logits, TENSOR_NONE, a);
     struct op_gate_up w = {
         plan_layer_weight(p, layer, "ffn_gate_exps.weight", plan_experts(n, ff, d)),

@@ -65,6 +65,14 @@ static void must_be_good(struct model *m, const struct family *f, bool is_good)
         fail_msg("%s: %s", f->name, m->err.text);
 }
 
+static const struct family *family_of(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(families[i].name, name) != 0)
+        i++;
+    return &families[i];
+}
+
 static void test_every_file_name_of_every_row_has_a_family_here(void **state)
 {
     (void)state;
@@ -201,21 +209,81 @@ static void test_a_number_that_cannot_be_is_refused_by_its_key(void **state)
         {"gemma3", {".attention.sliding_window", 'u', 0, NULL}, "sliding_window' is 0"},
         {"gemma3", {".rope.scaling.type", 's', 0, "longrope"}, "'longrope' is not supported"},
         {"gemma3", {".rope.scaling.factor", 'f', -8, NULL}, "'.rope.scaling.factor' is -8"},
+        {"llama", {".logit_scale", 'f', 0.5, NULL}, "'.logit_scale' (0.5) is not supported"},
+        {"llama", {".use_parallel_residual", 'u', 1, NULL}, "'.use_parallel_residual' (1)"},
+        {"llama", {".attention.clamp_kqv", 's', 0, "x"}, "'.attention.clamp_kqv' (nan)"},
+        {"llama", {".attn_logit_softcapping", 'f', -1, NULL}, "softcapping' is -1"},
+        {"qwen3moe", {".expert_shared_count", 'u', 1, NULL}, "'.expert_shared_count' (1)"},
+        {"qwen3moe", {".expert_gating_func", 'u', 5, NULL}, "'.expert_gating_func' is 5"},
+        {"qwen3moe", {".expert_group_count", 'u', 3, NULL}, "groups of experts 3"},
         {"gpt-oss",
          {".rope.scaling.original_context_length", 0, 0, NULL},
          "original_context_length"},
     };
     for (size_t i = 0; i < countof(cases); i++) {
-        size_t k = 0;
-        while (strcmp(families[k].name, cases[i].family) != 0)
-            k++;
         struct model *m = model_new();
         struct family_change change = {.key = &cases[i].key};
-        if (read_family(m, &families[k], &change))
+        if (read_family(m, family_of(cases[i].family), &change))
             fail_msg("case %zu was taken: %s", i, cases[i].want);
         if (!strstr(m->err.text, cases[i].want))
             fail_msg("case %zu: \"%s\", needed is \"%s\"", i, m->err.text, cases[i].want);
         model_free(m);
+    }
+}
+
+/* The plan of a family as text; the caller ends it with buf_deinit. */
+static struct buf plan_text(const struct family *f, const struct family_change *change)
+{
+    struct model *m = model_new();
+    struct buf dump;
+    buf_init(&dump, 1u << 20);
+    must_be_good(m, f, read_family(m, f, change));
+    must_be_good(m, f, plan_finish(&m->plan, &m->err));
+    plan_dump(&m->plan, &dump);
+    assert_false(dump.full);
+    model_free(m);
+    return dump;
+}
+
+static void test_keys_reach_the_plan_and_those_that_are_off_change_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family;
+        struct family_key key;
+        const char *want; /* in the plan's text; NULL: the plan is as without the key */
+    } cases[] = {
+        {"llama", {".logit_scale", 'f', 1, NULL}, NULL},
+        {"llama", {".residual_scale", 'f', 0, NULL}, NULL},
+        {"llama", {".use_parallel_residual", 'b', 0, NULL}, NULL},
+        {"llama", {".final_logit_softcapping", 'f', 0, NULL}, NULL},
+        {"llama", {".final_logit_softcapping", 'f', 30, NULL}, "softcap      v28[O,48] -> v29"},
+        {"llama", {".attn_logit_softcapping", 'f', 50, NULL}, "softcap 50"},
+        {"llama", {".attention.scale", 'f', 0.125, NULL}, "scale 0.125"},
+        {"llama", {".attention.causal", 'b', 0, NULL}, " full"},
+        {"llama", {".rope.scaling.factor", 'f', 4, NULL}, "base 10000 scale 0.25"},
+        {"llama", {".rope.scaling.type", 's', 0, "none"}, NULL},
+        {"llama", {".rope.dimension_count", 'u', 8, NULL}, "rot 0+8"},
+        {"llama", {".attention.sliding_window", 'u', 40, NULL}, "16,16 window 40"},
+        {"llama", {".pooling_type", 'u', 1, NULL}, "mean l2"},
+        {"qwen3moe", {".expert_weights_scale", 'f', 0, NULL}, NULL},
+        {"qwen3moe", {".expert_weights_scale", 'f', 2.5, NULL}, "softmax top 3 norm scale 2.5"},
+        {"qwen3moe", {".expert_weights_norm", 'b', 0, NULL}, "softmax top 3\n"},
+        {"qwen3moe", {".expert_gating_func", 'u', 2, NULL}, "sigmoid top 3 norm"},
+        {"gemma3", {".attention.sliding_window_pattern", 'u', 6, NULL}, NULL},
+        {"gemma3", {".rope.freq_base_swa", 'f', 20000, NULL}, "base 20000, layer 0"},
+        {"gpt-oss", {".rope.scaling.attn_factor", 'f', 2, NULL}, "mscale 2.69315"},
+    };
+    for (size_t i = 0; i < countof(cases); i++) {
+        const struct family *f = family_of(cases[i].family);
+        struct family_change change = {.key = &cases[i].key};
+        struct buf before = plan_text(f, NULL), after = plan_text(f, &change);
+        bool is_same = strcmp(before.p, after.p) == 0;
+        if (cases[i].want ? !strstr(after.p, cases[i].want) || is_same : !is_same)
+            fail_msg("case %zu, %s: wanted %s in\n%s", i, cases[i].key.key,
+                     cases[i].want ? cases[i].want : "no change", after.p);
+        buf_deinit(&before);
+        buf_deinit(&after);
     }
 }
 
@@ -224,14 +292,8 @@ static void test_plans_are_as_written_down(void **state)
 {
     (void)state;
     for (size_t i = 0; i < families_count; i++) {
-        struct model *m = model_new();
         char path[128], *text = malloc(1u << 20);
-        struct buf dump;
-        buf_init(&dump, 1u << 20);
-        must_be_good(m, &families[i], read_family(m, &families[i], NULL));
-        must_be_good(m, &families[i], plan_finish(&m->plan, &m->err));
-        plan_dump(&m->plan, &dump);
-        assert_false(dump.full);
+        struct buf dump = plan_text(&families[i], NULL);
         snprintf(path, sizeof path, "tests/golden/%s/plan-%s.txt", families[i].arch_name,
                  families[i].name);
         FILE *f = fopen(path, getenv("TEST_WRITE") ? "w+" : "r");
@@ -246,7 +308,6 @@ static void test_plans_are_as_written_down(void **state)
             fail_msg("%s differs; the plan is now:\n%s", path, dump.p);
         buf_deinit(&dump);
         free(text);
-        model_free(m);
     }
 }
 
@@ -260,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_a_tensor_nobody_asks_for_is_named),
         cmocka_unit_test(test_an_unknown_architecture_is_named),
         cmocka_unit_test(test_a_number_that_cannot_be_is_refused_by_its_key),
+        cmocka_unit_test(test_keys_reach_the_plan_and_those_that_are_off_change_nothing),
         cmocka_unit_test(test_plans_are_as_written_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ const size_t families_count = countof(families);
 
 /* ---- GGUF, as little of it as needed: docs/formats/gguf.md ---- */
 
-enum { TYPE_U32 = 4, TYPE_F32 = 6, TYPE_STRING = 8, ALIGNMENT = 32 };
+enum { TYPE_U32 = 4, TYPE_F32 = 6, TYPE_BOOL = 7, TYPE_STRING = 8, ALIGNMENT = 32 };
 
 static void put_u32(struct buf *b, uint32_t v) { buf_add_bytes(b, &v, 4); }
 static void put_u64(struct buf *b, uint64_t v) { buf_add_bytes(b, &v, 8); }
@@ -95,6 +95,9 @@ static void add_key(struct writer *w, const char *prefix, const struct family_ke
         float x = (float)k->number;
         put_u32(&w->keys, TYPE_F32);
         buf_add_bytes(&w->keys, &x, 4);
+    } else if (k->type == 'b') {
+        put_u32(&w->keys, TYPE_BOOL);
+        buf_add_byte(&w->keys, k->number != 0);
     } else {
         put_u32(&w->keys, TYPE_U32);
         put_u32(&w->keys, (uint32_t)k->number);
@@ -142,8 +145,13 @@ const char *family_file(const struct family *f, const struct plan *plan,
     buf_init(&w.tensors, 1u << 20);
     struct family_key name = {"general.architecture", 's', 0, file_name};
     add_key(&w, "", &name);
-    for (size_t i = 0; i < FAMILY_KEYS_MAX && f->keys[i].key; i++)
+    bool is_new = w.change->key != NULL;
+    for (size_t i = 0; i < FAMILY_KEYS_MAX && f->keys[i].key; i++) {
         add_key(&w, file_name, &f->keys[i]);
+        is_new = is_new && strcmp(w.change->key->key, f->keys[i].key) != 0;
+    }
+    if (is_new)
+        add_key(&w, file_name, w.change->key);
     add_tensors(&w, f, plan);
 
     struct buf all;

@@ -15,7 +15,7 @@
 
 struct family_key {
     const char *key;  /* without the architecture: ".block_count" */
-    char type;        /* u: u32, f: f32, s: text; 0: none */
+    char type;        /* u: u32, f: f32, b: bool, s: text; 0: none */
     double number;
     const char *text;
 };
@@ -34,7 +34,7 @@ extern const size_t families_count;
 /* What differs from a good file. */
 struct family_change {
     const char *file_name;         /* another architecture */
-    const struct family_key *key;  /* replaces the key of that name; type 0 takes it away */
+    const struct family_key *key;  /* replaces or adds that key; type 0 takes it away */
     const char *without, *wider;   /* a tensor: left out; one column more */
     const char *extra;             /* a tensor more */
 };
