@@ -23,7 +23,9 @@ static void bench_print_head(struct buf *out, const struct bench *b)
 {
     buf_add_z(out, "model      ");
     buf_add_printable(out, b->model.name);
-    buf_printf(out, " (%s, ", b->plan->hp.arch->name);
+    buf_add_z(out, " (");
+    buf_add_printable(out, model_file_arch(b->plan->file));
+    buf_add_z(out, ", ");
     buf_add_size(out, b->plan->weights.bytes);
     buf_printf(out, "), loaded in %.2f s\nmachine    ", (double)b->load_ns * 1e-9);
     buf_add_printable(out, str_of(b->machine));
@@ -92,8 +94,8 @@ void bench_print_json(struct buf *out, const struct bench *b)
     json_open_object(&w);
     json_key_z(&w, "model");
     json_put_text(&w, b->model.name);
-    json_key_z(&w, "family");
-    json_put_text_z(&w, b->plan->hp.arch->name);
+    json_key_z(&w, "architecture");
+    json_put_text(&w, model_file_arch(b->plan->file));
     json_key_z(&w, "weight_bytes");
     json_put_u64(&w, b->plan->weights.bytes);
     json_key_z(&w, "load_s");

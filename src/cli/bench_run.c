@@ -309,6 +309,20 @@ static enum act bench_run_act(const struct config *c)
     return config_is(c, "engine.activations", "int8") ? ACT_INT8 : ACT_AUTO;
 }
 
+/* The pool is shared in serving; here every sequence is as long as the test. */
+static bool bench_run_check_pool(const struct bench *b, uint32_t context, struct err *e)
+{
+    const struct kv_layout *l = &b->plan->layout;
+    for (uint32_t g = 0; g < l->groups_count; g++) {
+        uint32_t own = b->budget.pages[g] / b->budget.slots;
+        uint32_t need = budget_pages(l, g, context, b->budget.rows_max);
+        if (own < need)
+            return err_set(e, ERR_MEMORY, "bench: %u sequences of %u tokens need %u pages each, "
+                           "there is memory for %u", b->budget.slots, context, need, own);
+    }
+    return true;
+}
+
 static bool bench_run_budget(struct bench *b, struct err *e)
 {
     struct machine m;
@@ -327,7 +341,7 @@ static bool bench_run_budget(struct bench *b, struct err *e)
     b->limits = (struct step_limits){.rows_max = b->budget.rows_max, .seqs_max = b->budget.slots,
                                      .outs_max = b->budget.slots};
     memcpy(b->limits.pages_max, b->budget.pages_max, sizeof b->limits.pages_max);
-    return true;
+    return bench_run_check_pool(b, context, e);
 }
 
 static bool bench_run_load(struct bench *b, struct err *e)

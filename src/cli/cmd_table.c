@@ -1,6 +1,6 @@
 #include "cli/cmd.h"
 
-extern const struct cmd cmd_bench, cmd_inspect, cmd_models_list, cmd_version;
+extern const struct cmd cmd_bench, cmd_inspect, cmd_models_list, cmd_plan, cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
@@ -8,6 +8,7 @@ extern const struct cmd cmd_bench, cmd_inspect, cmd_models_list, cmd_version;
 /* The order is that of the help. */
 const struct cmd *const cmd_table[] = {
     &cmd_models_list,
+    &cmd_plan,
     &cmd_inspect,
     &cmd_bench,
     &cmd_version,
@@ -22,7 +23,6 @@ const struct cmd *const cmd_table[] = {
     LATER("install"),
     LATER("uninstall"),
     LATER("worker"),
-    LATER("plan"),
     LATER("can-run"),
     LATER("launch"),
     LATER("drill"),

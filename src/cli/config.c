@@ -73,7 +73,7 @@ const struct config_row config_rows[] = {
     LATER("engine.preload", LIST, NULL)
     LATER("engine.ngl", INT_OR("auto", 0, 999), "auto")
     LATER("engine.host_experts", INT_OR("auto", 0, 999), "auto")
-    FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run", "context in tokens; 0: the model's")
+    FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run plan", "context in tokens; 0: the model's")
     LATER("engine.moe_cache", SIZE_OR("auto"), "auto")
     LATER("engine.slots", INT(0, 4096), "0")
     LATER("engine.peers", LIST, NULL)

@@ -42,7 +42,7 @@ static bool budget_check(const struct budget_in *in, struct err *e)
     return true;
 }
 
-static uint64_t budget_spendable(const struct budget_in *in)
+uint64_t budget_spendable(const struct budget_in *in)
 {
     uint64_t all = in->available, half = all / 2;
     uint64_t most = all > BUDGET_KEEP ? all - BUDGET_KEEP : 0;

@@ -43,6 +43,9 @@ struct budget {
 /* ERR_MEMORY with the arithmetic, ERR_CONFIG for explicit values out of range. */
 BASE_USE_RESULT bool budget_make(const struct budget_in *in, struct budget *out, struct err *e);
 
+/* Bytes that all pages together may take of what is available. */
+uint64_t budget_spendable(const struct budget_in *in);
+
 /* Pages of group that a sequence of so many tokens holds at once, with steps of rows_max rows. */
 uint32_t budget_pages(const struct kv_layout *l, uint32_t group, uint64_t tokens,
                       uint32_t rows_max);

@@ -1,0 +1,250 @@
+#include <stdio.h>
+
+#include "base/json.h"
+#include "base/machine.h"
+#include "cli/cmd.h"
+#include "cli/model_plan.h"
+#include "engine/budget.h"
+
+#define PLAN_OUT_MAX ((size_t)1 << 20)
+#define PLAN_ARENA_MAX ((size_t)256 << 20)
+#define PLAN_CONTEXT_MIN 512u
+#define PLAN_CONTEXT_MAX (1u << 20)
+
+static const uint32_t cmd_plan_sequences[] = {1, 2, 4, 8, 16, 32};
+
+struct plan_row {
+    uint32_t sequences, context; /* context 0: not even the smallest fits */
+    bool is_trained;             /* capped at what the model was trained with */
+};
+
+struct plan_report {
+    struct model_plan *model;
+    uint64_t ram, weights, scratch, left, spend; /* bytes; left 0: the weights do not fit */
+    struct plan_row rows[countof(cmd_plan_sequences)];
+    bool has_choice;
+    struct budget choice;
+    struct err no_choice;
+};
+
+/* cache(sequences * context, sequences) of BEHAVIOUR 4.6. */
+static uint64_t cmd_plan_cache(const struct kv_layout *l, uint32_t sequences, uint32_t context)
+{
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < l->groups_count; g++)
+        bytes += (uint64_t)sequences * l->page_size[g] *
+                 budget_pages(l, g, context, BUDGET_BATCH_AUTO);
+    return bytes;
+}
+
+static struct plan_row cmd_plan_row(const struct plan_report *r, uint32_t sequences)
+{
+    struct plan_row row = {.sequences = sequences};
+    uint32_t trained = r->model->hp.n_ctx;
+    for (uint32_t context = PLAN_CONTEXT_MIN; context <= PLAN_CONTEXT_MAX; context *= 2) {
+        uint32_t capped = context < trained ? context : trained;
+        if (cmd_plan_cache(&r->model->layout, sequences, capped) > r->spend)
+            break;
+        row.context = capped;
+        row.is_trained = capped == trained;
+        if (row.is_trained)
+            break;
+    }
+    return row;
+}
+
+static void cmd_plan_fill(struct plan_report *r, const struct cmd_context *c)
+{
+    struct step_limits limits = {.rows_max = BUDGET_BATCH_AUTO, .seqs_max = BUDGET_SLOTS_AUTO,
+                                 .outs_max = BUDGET_SLOTS_AUTO};
+    r->weights = r->model->weights.bytes;
+    r->scratch = plan_scratch_size(&r->model->plan, &limits);
+    uint64_t taken = r->weights + r->scratch;
+    r->left = r->ram > taken ? r->ram - taken : 0;
+    struct budget_in in = {.available = r->left, .n_ctx = r->model->hp.n_ctx,
+                           .context = (uint32_t)config_number(c->config, "engine.ctx"),
+                           .slots = (uint32_t)cmd_number(c, "slots"),
+                           .layout = &r->model->layout};
+    r->spend = budget_spendable(&in);
+    for (size_t i = 0; i < countof(cmd_plan_sequences); i++)
+        r->rows[i] = cmd_plan_row(r, cmd_plan_sequences[i]);
+    r->has_choice = r->left && budget_make(&in, &r->choice, &r->no_choice);
+}
+
+/* --- printing --- */
+
+static void cmd_plan_add_memory(struct buf *out, const struct plan_report *r)
+{
+    buf_add_z(out, "model       ");
+    buf_add_printable(out, model_file_arch(r->model->file));
+    buf_printf(out, ", context %u as trained, cache ", r->model->hp.n_ctx);
+    buf_add_size(out, budget_token_size(&r->model->layout));
+    buf_add_z(out, " a token\nmemory      ");
+    if (r->ram)
+        buf_add_size(out, r->ram);
+    else
+        buf_add_z(out, "unknown");
+    buf_add_z(out, ", weights ");
+    buf_add_size(out, r->weights);
+    buf_add_z(out, ", scratch ");
+    buf_add_size(out, r->scratch);
+    if (!r->left) {
+        buf_add_z(out, ": does not fit\n");
+        return;
+    }
+    buf_add_z(out, ", left ");
+    buf_add_size(out, r->left);
+    buf_add_z(out, ", for the cache ");
+    buf_add_size(out, r->spend);
+    buf_add_byte(out, '\n');
+}
+
+static void cmd_plan_add_text(struct buf *out, const struct plan_report *r)
+{
+    cmd_plan_add_memory(out, r);
+    if (!r->left)
+        return;
+    buf_printf(out, "\n%10s %10s %12s\n", "CONCURRENT", "CONTEXT", "TOKENS");
+    for (size_t i = 0; i < countof(r->rows); i++) {
+        const struct plan_row *row = &r->rows[i];
+        if (row->context)
+            buf_printf(out, "%10u %10u %12llu%s\n", row->sequences, row->context,
+                       (unsigned long long)row->sequences * row->context,
+                       row->is_trained ? "  (as trained)" : "");
+        else
+            buf_printf(out, "%10u %10s\n", row->sequences, "none");
+    }
+    buf_add_z(out, "\nchoice      ");
+    if (r->has_choice) {
+        buf_printf(out, "%u tokens a conversation, up to %u sequences, pool ",
+                   r->choice.context_max, r->choice.slots);
+        buf_add_size(out, r->choice.pool_bytes);
+    } else {
+        buf_add_printable(out, str_of(r->no_choice.text));
+    }
+    buf_printf(out, "\nplacement   all weights in RAM, computed on %s\n"
+               "caveat      what is free when the model loads decides\n", r->model->backend->name);
+}
+
+static void cmd_plan_put_rows(struct json_writer *w, const struct plan_report *r)
+{
+    json_key_z(w, "contexts");
+    json_open_array(w);
+    for (size_t i = 0; i < countof(r->rows); i++) {
+        json_open_object(w);
+        json_key_z(w, "concurrent");
+        json_put_u64(w, r->rows[i].sequences);
+        json_key_z(w, "context");
+        json_put_u64(w, r->rows[i].context);
+        json_key_z(w, "tokens");
+        json_put_u64(w, (uint64_t)r->rows[i].sequences * r->rows[i].context);
+        json_key_z(w, "as_trained");
+        json_put_bool(w, r->rows[i].is_trained);
+        json_close_object(w);
+    }
+    json_close_array(w);
+}
+
+static void cmd_plan_put(struct buf *out, const struct plan_report *r)
+{
+    struct json_writer w = json_writer(out);
+    json_open_object(&w);
+    json_key_z(&w, "architecture");
+    json_put_text(&w, model_file_arch(r->model->file));
+    json_key_z(&w, "trained_context");
+    json_put_u64(&w, r->model->hp.n_ctx);
+    json_key_z(&w, "kv_per_token");
+    json_put_u64(&w, budget_token_size(&r->model->layout));
+    json_key_z(&w, "ram");
+    json_put_u64(&w, r->ram);
+    json_key_z(&w, "weights");
+    json_put_u64(&w, r->weights);
+    json_key_z(&w, "scratch");
+    json_put_u64(&w, r->scratch);
+    json_key_z(&w, "left");
+    json_put_u64(&w, r->left);
+    json_key_z(&w, "spendable");
+    json_put_u64(&w, r->spend);
+    json_key_z(&w, "fits");
+    json_put_bool(&w, r->left > 0 && r->has_choice);
+    cmd_plan_put_rows(&w, r);
+    json_key_z(&w, "choice");
+    if (r->has_choice) {
+        json_open_object(&w);
+        json_key_z(&w, "context");
+        json_put_u64(&w, r->choice.context_max);
+        json_key_z(&w, "slots");
+        json_put_u64(&w, r->choice.slots);
+        json_key_z(&w, "pool");
+        json_put_u64(&w, r->choice.pool_bytes);
+        json_close_object(&w);
+    } else {
+        json_put_null(&w);
+    }
+    json_key_z(&w, "device");
+    json_put_text_z(&w, r->model->backend->name);
+    json_close_object(&w);
+    buf_add_byte(out, '\n');
+}
+
+static uint64_t cmd_plan_ram(const struct cmd_context *c)
+{
+    struct machine m;
+    if (cmd_is_given(c, "ram"))
+        return (uint64_t)cmd_number(c, "ram");
+    machine_read(&m);
+    return machine_ram_free(&m);
+}
+
+static bool cmd_plan_run(struct cmd_context *c, struct err *e)
+{
+    struct library_entry found;
+    struct plan_report report = {.ram = cmd_plan_ram(c)};
+    struct arena arena;
+    struct buf out;
+    if (!cmd_models_find(c, c->words[0], &found, e))
+        return false;
+    arena_init(&arena, PLAN_ARENA_MAX);
+    buf_init(&out, PLAN_OUT_MAX);
+    bool ok = model_plan_open(&report.model, found.path.p, &arena, e);
+    if (ok) {
+        cmd_plan_fill(&report, c);
+        if (cmd_bool(c, "json"))
+            cmd_plan_put(&out, &report);
+        else
+            cmd_plan_add_text(&out, &report);
+        fwrite(out.p, 1, out.len, stdout);
+    }
+    model_plan_close(report.model);
+    buf_deinit(&out);
+    arena_deinit(&arena);
+    return ok;
+}
+
+static const struct cmd_flag cmd_plan_flags[] = {
+    {.name = "slots",
+     .value = "N",
+     .spec = {.type = CONFIG_TYPE_INT, .max = BUDGET_SLOTS_MAX},
+     .standard = "0",
+     .help = "sequences at once; 0: as many as make sense"},
+    {.name = "ram",
+     .value = "SIZE",
+     .spec = {.type = CONFIG_TYPE_SIZE, .min = 1, .max = INT64_MAX},
+     .help = "plan for so much memory (what is free now)"},
+    {.name = "kv", .value = "TYPE", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
+    {.name = "gpu-mem", .value = "SIZE", .spec = {.type = CONFIG_TYPE_SIZE}, .is_later = true},
+    {.name = "peers", .value = "LIST", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
+};
+
+const struct cmd cmd_plan = {
+    .name = "plan",
+    .words = "MODEL",
+    .words_min = 1,
+    .words_max = 1,
+    .summary = "What a model needs and how much context fits, without loading it",
+    .flags = cmd_plan_flags,
+    .flags_count = countof(cmd_plan_flags),
+    .has_json = true,
+    .flags_anywhere = true,
+    .run = cmd_plan_run,
+};
