@@ -465,7 +465,7 @@ def scan_object(path, name):
         if line.endswith(">:"):
             function = line.split("<")[-1][:-2]
             continue
-        instruction = line.split(":", 1)[-1].strip()
+        instruction = re.sub(r"<[^>]*>", "", line.split(":", 1)[-1]).strip()
         for kind, pattern in patterns:
             if pattern.search(instruction):
                 leaks.setdefault(kind, f"{function}: {' '.join(instruction.split())}")

@@ -37,6 +37,14 @@ void cpu_kernels_init(struct cpu_kernels *k, enum cpu_level max, bool has_bf16)
     ref_matmul_add(k);
     ref_attn_add(k);
     ref_sample_add(k);
+#if defined(__x86_64__)
+    if (max >= CPU_LEVEL_AVX2)
+        matmul_avx2_add(k);
+    if (max >= CPU_LEVEL_AVX512)
+        matmul_avx512_add(k);
+    if (max >= CPU_LEVEL_VNNI)
+        matmul_vnni_add(k);
+#endif
 }
 
 enum act cpu_kernels_act(enum cpu_level level, enum qtype t)

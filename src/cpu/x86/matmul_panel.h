@@ -1,0 +1,585 @@
+/* matmul_panel - many columns times weights of any type, int8, one text for every x86 level.
+ *
+ * Owns:      unpacking TILE_ROWS rows x TILE_BLOCKS blocks to bytes in L1, and the register tiles
+ *            that run over them; the choice between this and the direct loop.
+ * Not:       packed layouts (cpu_pack), codes of types in file layout (cpu_codes).
+ * Invariant: float steps as in matmul_tile.h. Between blocks of inputs a tile's sums rest in `out`.
+ *
+ *     for blocks of inputs        their activations stay in L2
+ *       for TILE_ROWS rows        unpacked once, stay in L1
+ *         for up to TILE_WIDTH columns: registers hold TILE_ROWS x columns sums
+ *
+ * Thread:    pool threads; scratch is the worker's.
+ * Limits:    CPU_MATMUL_SCRATCH.
+ */
+#ifndef SHOAL_CPU_X86_MATMUL_PANEL_H
+#define SHOAL_CPU_X86_MATMUL_PANEL_H
+
+#include "cpu/x86/matmul_tile.h"
+
+#if defined(__AVX2__)
+
+/* ---- panel: unpacked codes and scales of TILE_ROWS rows x TILE_BLOCKS blocks ---- */
+
+/* How scales and sums go together (cpu_codes): 32: d per 32 inputs; 16: d per 16; K32, K16: d per
+ * 256, integer scales per 32 or 16. */
+enum tile_kind { TILE_32, TILE_16, TILE_K32, TILE_K16 };
+
+struct tile_panel {
+    uint8_t codes[TILE_BLOCKS][8][TILE_GROUPS][64];
+    float d[TILE_BLOCKS * 2][TILE_ROWS]; /* per step */
+    float dm[TILE_BLOCKS][TILE_ROWS];
+    int32_t sc[TILE_BLOCKS * 2][TILE_ROWS]; /* per sub-block */
+    int32_t mn[TILE_BLOCKS * 2][TILE_ROWS]; /* K32: pairs of i16, per 64; file layout: per 16 */
+};
+
+struct tile_job {
+    const struct matmul_args *a;
+    struct tile_panel *panel;
+    enum tile_kind kind;
+    bool is_file, has_min, is_biased; /* is_biased: codes are q + 128 */
+    int offset_log2;         /* of the codes */
+    size_t row;              /* of the panel */
+    size_t block, blocks;    /* of 32 inputs */
+    /* What the next unpacking reads; the first tile fetches it, bytes per block. */
+    bool fetches;
+    struct tile_group next[TILE_GROUPS];
+    size_t next_codes, next_scales;
+};
+
+/* 32 inputs of a packed group, 16 rows, to their place in the panel. */
+VEC_INLINE void tile_fill_codes(struct tile_panel *p, size_t block, size_t group,
+                                const uint8_t *codes, int bits)
+{
+    vi w[8];
+    tile_unpack(w, codes, bits);
+    VEC_UNROLL for (int g = 0; g < 8; g++)
+        vi_store(p->codes[block][g][group], w[g]);
+}
+
+VEC_INLINE void tile_fill_group_32(const struct tile_job *j, size_t group, struct tile_group g,
+                                   int bits, bool has_min)
+{
+    const size_t scale_size = has_min ? 64 : 32;
+    const size_t code_size = bits == 8 ? 512 : bits == 5 ? 320 : 256;
+    struct tile_panel *p = j->panel;
+    g.codes += j->block * code_size;
+    g.scales += j->block * scale_size;
+    for (size_t b = 0; b < j->blocks; b++) {
+        tile_fill_codes(p, b, group, g.codes, bits);
+        vf_store(p->d[b] + 16 * group, vf_from_f16(g.scales));
+        if (has_min)
+            vf_store(p->dm[b] + 16 * group, vf_from_f16(g.scales + 32));
+        g.codes += code_size;
+        g.scales += scale_size;
+    }
+}
+
+VEC_INLINE void tile_fill_codes_256(const struct tile_job *j, size_t group, const uint8_t *codes,
+                                    int bits)
+{
+    const size_t code_size = bits == 6 ? 384 : bits == 5 ? 320 : 256;
+    codes += j->block * code_size;
+    for (size_t b = 0; b < j->blocks; b++, codes += code_size)
+        tile_fill_codes(j->panel, b, group, codes, bits);
+}
+
+/* Scales of Q4_K and Q5_K. */
+static void tile_fill_scales_k32(const struct tile_job *j, size_t group, const uint8_t *scales)
+{
+    struct tile_panel *p = j->panel;
+    scales += j->block / 8 * 320;
+    for (size_t b = 0; b < j->blocks / 8; b++, scales += 320) {
+        vi m[4];
+        vf_store(p->d[b] + 16 * group, vf_from_f16(scales));
+        vf_store(p->dm[b] + 16 * group, vf_from_f16(scales + 32));
+        tile_mins(m, scales + 192);
+        for (size_t i = 0; i < 8; i++)
+            vi_store(p->sc[b * 8 + i] + 16 * group, vi_from_u8(scales + 64 + 16 * i));
+        for (size_t i = 0; i < 4; i++)
+            vi_store(p->mn[b * 4 + i] + 16 * group, m[i]);
+    }
+}
+
+static void tile_fill_scales_k16(const struct tile_job *j, size_t group, const uint8_t *scales)
+{
+    struct tile_panel *p = j->panel;
+    scales += j->block / 8 * 288;
+    for (size_t b = 0; b < j->blocks / 8; b++, scales += 288) {
+        vf_store(p->d[b] + 16 * group, vf_from_f16(scales));
+        for (size_t i = 0; i < 16; i++)
+            vi_store(p->sc[b * 16 + i] + 16 * group, vi_from_i8(scales + 32 + 16 * i));
+    }
+}
+
+static void tile_fill_group(const struct tile_job *j, size_t group, struct tile_group g)
+{
+    const struct cpu_pack_type *t = &cpu_pack_table[j->a->type];
+    if (t->block == 256) {
+        if (t->bits == 4)
+            tile_fill_codes_256(j, group, g.codes, 4);
+        else if (t->bits == 5)
+            tile_fill_codes_256(j, group, g.codes, 5);
+        else
+            tile_fill_codes_256(j, group, g.codes, 6);
+        if (j->has_min)
+            tile_fill_scales_k32(j, group, g.scales);
+        else
+            tile_fill_scales_k16(j, group, g.scales);
+    } else if (t->bits == 4) {
+        if (j->has_min)
+            tile_fill_group_32(j, group, g, 4, true);
+        else
+            tile_fill_group_32(j, group, g, 4, false);
+    } else if (t->bits == 5) {
+        if (j->has_min)
+            tile_fill_group_32(j, group, g, 5, true);
+        else
+            tile_fill_group_32(j, group, g, 5, false);
+    } else {
+        tile_fill_group_32(j, group, g, 8, false);
+    }
+}
+
+/* One step of a row in file layout, to lane r of the panel. */
+static void tile_fill_step(const struct tile_job *j, size_t r, size_t k, const uint8_t *row)
+{
+    const struct cpu_codes_type *t = &cpu_codes_table[j->a->type];
+    struct tile_panel *p = j->panel;
+    struct cpu_codes c;
+    size_t first = k - j->block * 32;
+    t->decode(&c, row, k);
+    for (size_t i = 0; i < t->step; i += 4) {
+        size_t at = first + i;
+        uint8_t *q = p->codes[at / 32][at % 32 / 4][r / 16] + r % 16 * 4;
+        for (size_t b = 0; b < 4; b++)
+            q[b] = (uint8_t)(c.q[i + b] + 128);
+    }
+    p->d[first / t->step][r] = c.d;
+    if (t->step != 256)
+        return;
+    p->dm[first / t->step][r] = c.dm;
+    for (size_t i = 0; i < 16; i++) {
+        p->sc[first / 16 + i][r] = c.sc[i * 16 / t->sub];
+        p->mn[first / 16 + i][r] = c.mn[i * 16 / t->sub];
+    }
+}
+
+static void tile_fill_file(const struct tile_job *j)
+{
+    const struct quant_type *q = &quant_table[j->a->type];
+    size_t row_size = j->a->in / q->block_elems * q->block_bytes;
+    size_t step = cpu_codes_table[j->a->type].step;
+    for (size_t r = 0; r < TILE_ROWS; r++) {
+        if (j->row + r >= j->a->rows) { /* a scale of zero: what lies in the codes does not count */
+            for (size_t i = 0; i < j->blocks * 32 / step; i++)
+                j->panel->d[i][r] = j->panel->dm[i / 2][r] = 0.0f;
+            continue;
+        }
+        const uint8_t *row = (const uint8_t *)j->a->weight + (j->row + r) * row_size;
+        for (size_t k = 0; k < j->blocks * 32; k += step)
+            tile_fill_step(j, r, j->block * 32 + k, row);
+    }
+}
+
+static void tile_fill(const struct tile_job *j)
+{
+    const struct cpu_pack_type *t = &cpu_pack_table[j->a->type];
+    if (t->kind == CPU_PACK_FILE) {
+        tile_fill_file(j);
+        return;
+    }
+    for (size_t group = 0; group < TILE_GROUPS; group++) {
+        /* Past the last group: its rows again, nobody stores them. */
+        size_t row = j->row + 16 * group < j->a->rows ? j->row + 16 * group : j->row;
+        tile_fill_group(j, group, tile_group_at(j->a, t, row));
+    }
+}
+
+/* ---- panel: the register tiles ---- */
+
+/* s[group][column] += sums over k_groups vectors of codes per group. */
+VEC_INLINE void tile_sums(vi s[TILE_GROUPS][6], const uint8_t *codes, const int32_t *x, int nc,
+                          int k_groups, bool is_biased)
+{
+    VEC_UNROLL for (int g = 0; g < k_groups; g++)
+    {
+        vi w[TILE_GROUPS];
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+            w[r] = vi_load(codes + (g * TILE_GROUPS + r) * 64);
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+        {
+            vi xs = vi_set1(x[g * nc + c]);
+            VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+                s[r][c] = tile_dot(s[r][c], w[r], xs, is_biased);
+        }
+    }
+}
+
+VEC_INLINE void tile_fetch(const struct tile_job *j, size_t block)
+{
+    VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+    {
+        vec_prefetch(j->next[r].codes + block * j->next_codes, j->next_codes);
+        vec_prefetch(j->next[r].scales + block * j->next_scales, j->next_scales);
+    }
+}
+
+/* Every sum starts at -offset * sum of its activations; neg NULL: no offset. */
+VEC_INLINE void tile_set_first(const struct tile_job *j, vi s[TILE_GROUPS][6], const int32_t *neg,
+                               int nc, bool is_biased)
+{
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+    {
+        vi first = vi_zero();
+        if (neg && (VEC_HAS_VNNI || !is_biased))
+            first = vi_sll(vi_set1(neg[c]), j->offset_log2);
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+            s[r][c] = first;
+    }
+}
+
+/* The sums so far of the tile's outputs: kept in `out` between blocks of inputs. */
+VEC_INLINE void tile_begin(const struct tile_job *j, vf acc[TILE_GROUPS][6], size_t column, int nc)
+{
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+        {
+            size_t row = j->row + 16 * (size_t)r, n = j->a->rows - row;
+            acc[r][c] = vf_zero();
+            if (j->block == 0 || row >= j->a->rows)
+                continue;
+            const float *out = j->a->out[column + (size_t)c] + row;
+            acc[r][c] = n >= 16 ? vf_load(out) : vf_load_part(out, n);
+        }
+}
+
+VEC_INLINE void tile_end(const struct tile_job *j, vf acc[TILE_GROUPS][6], size_t column, int nc)
+{
+    bool is_last = j->block + j->blocks == j->a->in / 32;
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+        {
+            size_t row = j->row + 16 * (size_t)r, n = j->a->rows - row;
+            if (row >= j->a->rows)
+                continue;
+            float *out = j->a->out[column + (size_t)c] + row;
+            if (is_last)
+                tile_store(j->a, row, column + (size_t)c, acc[r][c]);
+            else if (n >= 16)
+                vf_store(out, acc[r][c]);
+            else
+                vf_store_part(out, acc[r][c], n);
+        }
+}
+
+/* acc += (d ad) * sum */
+VEC_INLINE void tile_add(vf acc[TILE_GROUPS][6], vi s[TILE_GROUPS][6], const float *d,
+                         const float *ad, int nc)
+{
+    vf dr[TILE_GROUPS];
+    VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+        dr[r] = vf_load(d + 16 * r);
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+    {
+        vf x = vf_set1(ad[c]);
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+            acc[r][c] = vf_fma(vf_mul(dr[r], x), vf_from_i(s[r][c]), acc[r][c]);
+    }
+}
+
+VEC_INLINE void tile_run_32(const struct tile_job *j, size_t column, int nc, bool has_min,
+                            bool is_biased)
+{
+    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_32, column, (size_t)nc);
+    const int32_t *x = t.x + j->block * 8 * (size_t)nc, *neg = t.neg + j->block * (size_t)nc;
+    const float *ad = t.d + j->block * (size_t)nc;
+    const float *sum = (const float *)t.sum + j->block * (size_t)nc;
+    vf acc[TILE_GROUPS][6];
+    tile_begin(j, acc, column, nc);
+    for (size_t b = 0; b < j->blocks; b++) {
+        vi s[TILE_GROUPS][6];
+        if (j->fetches)
+            tile_fetch(j, b);
+        tile_set_first(j, s, has_min ? NULL : neg, nc, is_biased);
+        tile_sums(s, j->panel->codes[b][0][0], x, nc, 8, is_biased);
+        tile_add(acc, s, j->panel->d[b], ad, nc);
+        if (has_min) {
+            VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+            {
+                vf m = vf_load(j->panel->dm[b] + 16 * r);
+                VEC_UNROLL for (int c = 0; c < nc; c++)
+                    acc[r][c] = vf_fma(m, vf_set1(sum[c]), acc[r][c]);
+            }
+        }
+        x += 8 * nc;
+        neg += nc;
+        ad += nc;
+        sum += nc;
+    }
+    tile_end(j, acc, column, nc);
+}
+
+/* dot += sc * sum */
+VEC_INLINE void tile_scale(vi dot[TILE_GROUPS][6], vi s[TILE_GROUPS][6], const int32_t *sc, int nc)
+{
+    VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+    {
+        vi scale = vi_load(sc + 16 * r);
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            dot[r][c] = vi_add(dot[r][c], vi_mul(scale, s[r][c]));
+    }
+}
+
+/* acc -= (dm ad) * sum of mn * sum of activations */
+VEC_INLINE void tile_take_mins(const struct tile_job *j, vf acc[TILE_GROUPS][6], size_t super,
+                               const void *sum, const float *ad, int nc)
+{
+    const int32_t *pairs = (const int32_t *)sum + super * 4 * (size_t)nc;
+    size_t local = super - j->block / 8;
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+        {
+            vi min = vi_zero();
+            VEC_UNROLL for (int i = 0; i < 4; i++)
+                min = vi_dot16(min, vi_load(j->panel->mn[local * 4 + (size_t)i] + 16 * r),
+                               vi_set1(pairs[i * nc + c]));
+            vf m = vf_mul(vf_load(j->panel->dm[local] + 16 * r), vf_set1(ad[c]));
+            acc[r][c] = vf_fnma(m, vf_from_i(min), acc[r][c]);
+        }
+}
+
+/* dot += sum of sc * sums of a block of 256; t: at that block. */
+VEC_INLINE void tile_sums_256(const struct tile_job *j, vi dot[TILE_GROUPS][6], size_t super,
+                              struct tile_acts t, int nc, bool by_16)
+{
+    const struct tile_panel *p = j->panel;
+    size_t local = super - j->block / 8;
+    for (size_t i = 0; i < 8; i++, t.x += 8 * nc, t.neg += 2 * nc) {
+        vi s[TILE_GROUPS][6];
+        const uint8_t *codes = p->codes[local * 8 + i][0][0];
+        if (j->fetches)
+            tile_fetch(j, local * 8 + i);
+        if (!by_16) {
+            tile_set_first(j, s, NULL, nc, false);
+            tile_sums(s, codes, t.x, nc, 8, false);
+            tile_scale(dot, s, p->sc[local * 8 + i], nc);
+            continue;
+        }
+        tile_set_first(j, s, t.neg, nc, false);
+        tile_sums(s, codes, t.x, nc, 4, false);
+        tile_scale(dot, s, p->sc[local * 16 + 2 * i], nc);
+        tile_set_first(j, s, t.neg + nc, nc, false);
+        tile_sums(s, codes + TILE_GROUPS * 256, t.x + 4 * nc, nc, 4, false);
+        tile_scale(dot, s, p->sc[local * 16 + 2 * i + 1], nc);
+    }
+}
+
+/* Q4_K, Q5_K: by 32, with minimums; Q6_K: by 16. */
+VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, bool by_16)
+{
+    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_256, column, (size_t)nc);
+    vf acc[TILE_GROUPS][6];
+    tile_begin(j, acc, column, nc);
+    t.x += j->block * 8 * (size_t)nc;
+    t.neg += j->block * 2 * (size_t)nc;
+    for (size_t b = 0; b < j->blocks / 8; b++, t.x += 64 * nc, t.neg += 16 * nc) {
+        size_t super = j->block / 8 + b;
+        const float *ad = t.d + super * (size_t)nc;
+        vi dot[TILE_GROUPS][6];
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+                dot[r][c] = vi_zero();
+        tile_sums_256(j, dot, super, t, nc, by_16);
+        tile_add(acc, dot, j->panel->d[b], ad, nc);
+        if (!by_16)
+            tile_take_mins(j, acc, super, t.sum, ad, nc);
+    }
+    tile_end(j, acc, column, nc);
+}
+
+/* ---- panel: types in file layout ----
+ *
+ * Steps of 16, 32 or 256, codes biased by 128, scales per 16 whatever the type has: one column at a
+ * time out of a panel of nc. Decoding costs more than this. */
+
+/* Sums of 16 activations starting at word x[0], stride nc, with one vector of codes per group. */
+VEC_INLINE vi tile_sum_16(const uint8_t *codes, const int32_t *x, size_t nc, int group, int32_t neg)
+{
+    vi s = VEC_HAS_VNNI ? vi_sll(vi_set1(neg), 7) : vi_zero();
+    VEC_UNROLL for (int g = 0; g < 4; g++)
+        s = vi_dot_biased(s, vi_load(codes + (g * TILE_GROUPS + group) * 64),
+                          vi_set1(x[(size_t)g * nc]));
+    return s;
+}
+
+static int32_t tile_neg_16(const int32_t *x, size_t nc)
+{
+    int32_t sum = 0;
+    for (size_t g = 0; g < 4; g++) {
+        uint32_t word = (uint32_t)x[g * nc];
+        for (int b = 0; b < 32; b += 8)
+            sum += (int8_t)(word >> b);
+    }
+    return -sum;
+}
+
+static void tile_run_file_32(const struct tile_job *j, size_t column, size_t nc, size_t c)
+{
+    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_32, column - c, nc);
+    const int32_t *x = t.x + c;
+    vf acc[TILE_GROUPS][6];
+    tile_begin(j, acc, column, 1);
+    for (size_t b = 0; b < j->blocks; b++) {
+        size_t block = j->block + b;
+        vf ad = vf_set1(t.d[block * nc + c]);
+        const int32_t *xs = x + block * 8 * nc;
+        int32_t neg[2] = {tile_neg_16(xs, nc), tile_neg_16(xs + 4 * nc, nc)};
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+        {
+            const uint8_t *codes = j->panel->codes[b][0][0];
+            vi s = tile_sum_16(codes, xs, nc, r, neg[0]);
+            vi u = tile_sum_16(codes + TILE_GROUPS * 256, xs + 4 * nc, nc, r, neg[1]);
+            size_t step = j->kind == TILE_16 ? 2 * b : b;
+            vf d = vf_mul(vf_load(j->panel->d[step] + 16 * r), ad);
+            if (j->kind == TILE_16) {
+                acc[r][0] = vf_fma(d, vf_from_i(s), acc[r][0]);
+                d = vf_mul(vf_load(j->panel->d[step + 1] + 16 * r), ad);
+                acc[r][0] = vf_fma(d, vf_from_i(u), acc[r][0]);
+            } else {
+                acc[r][0] = vf_fma(d, vf_from_i(vi_add(s, u)), acc[r][0]);
+            }
+        }
+    }
+    tile_end(j, acc, column, 1);
+}
+
+static void tile_run_file_256(const struct tile_job *j, size_t column, size_t nc, size_t c)
+{
+    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_256, column - c, nc);
+    const struct tile_panel *p = j->panel;
+    vf acc[TILE_GROUPS][6];
+    tile_begin(j, acc, column, 1);
+    for (size_t b = 0; b < j->blocks / 8; b++) {
+        size_t super = j->block / 8 + b;
+        vf ad = vf_set1(t.d[super * nc + c]);
+        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+        {
+            vi dot = vi_zero(), min = vi_zero();
+            for (size_t i = 0; i < 16; i++) {
+                const uint8_t *codes = p->codes[b * 8 + i / 2][i % 2 * 4][0];
+                int32_t neg = t.neg[(super * 16 + i) * nc + c];
+                const int32_t *x = t.x + (super * 64 + i * 4) * nc + c;
+                dot = vi_add(dot, vi_mul(vi_load(p->sc[b * 16 + i] + 16 * r),
+                                         tile_sum_16(codes, x, nc, r, neg)));
+                min = vi_sub(min, vi_mul(vi_load(p->mn[b * 16 + i] + 16 * r), vi_set1(neg)));
+            }
+            vf d = vf_mul(vf_load(p->d[b] + 16 * r), ad);
+            acc[r][0] = vf_fma(d, vf_from_i(dot), acc[r][0]);
+            if (j->has_min)
+                acc[r][0] = vf_fnma(vf_mul(vf_load(p->dm[b] + 16 * r), ad), vf_from_i(min),
+                                    acc[r][0]);
+        }
+    }
+    tile_end(j, acc, column, 1);
+}
+
+/* ---- the loops ---- */
+
+static void tile_run(const struct tile_job *j, size_t column, size_t nc)
+{
+    if (j->is_file) {
+        for (size_t c = 0; c < nc; c++) {
+            if (j->kind == TILE_16 || j->kind == TILE_32)
+                tile_run_file_32(j, column + c, nc, c);
+            else
+                tile_run_file_256(j, column + c, nc, c);
+        }
+    } else if (j->kind == TILE_K32) {
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, false))
+    } else if (j->kind == TILE_K16) {
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, true))
+    } else if (j->has_min) {
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_32(j, column, NC, true, false))
+    } else if (j->is_biased && !VEC_HAS_VNNI) {
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_32(j, column, NC, false, !VEC_HAS_VNNI))
+    } else {
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_32(j, column, NC, false, false))
+    }
+}
+
+static struct tile_job tile_job_of(const struct matmul_args *a)
+{
+    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
+    const struct cpu_codes_type *c = &cpu_codes_table[a->type];
+    struct tile_job j = {.a = a,
+                         .panel = a->scratch,
+                         .is_file = p->kind == CPU_PACK_FILE,
+                         .has_min = c->has_min,
+                         .is_biased = p->bits == 8,
+                         .offset_log2 = p->offset_log2};
+    if (c->step == 256)
+        j.kind = c->sub == 32 ? TILE_K32 : TILE_K16;
+    else
+        j.kind = c->step == 32 ? TILE_32 : TILE_16;
+    return j;
+}
+
+/* The part of the weights that follows (row, block): the next blocks of the same rows, or the first
+ * ones of the next rows. Past the end it is the first part again. */
+static void tile_set_next(struct tile_job *j, size_t row, size_t block)
+{
+    const struct cpu_pack_type *t = &cpu_pack_table[j->a->type];
+    if (t->kind == CPU_PACK_FILE)
+        return;
+    if (row >= j->a->row_last)
+        row = j->a->row_first;
+    j->next_codes = t->code_size * 32u / t->block;
+    j->next_scales = t->scale_size * 32u / t->block;
+    for (size_t r = 0; r < TILE_GROUPS; r++) {
+        struct tile_group g = tile_group_at(j->a, t, base_min(row + 16 * r, j->a->row_last - 1));
+        g.codes += block * j->next_codes;
+        g.scales += block * j->next_scales;
+        j->next[r] = g;
+    }
+}
+
+/* Columns first .. last - 1 pass by one panel. */
+static void tile_run_part(struct tile_job *j, size_t first, size_t last)
+{
+    size_t width = j->a->columns <= TILE_WIDTH ? j->a->columns : TILE_WIDTH;
+    tile_fill(j);
+    for (size_t c = first; c < last; c += width) {
+        j->fetches = c == first;
+        tile_run(j, c, base_min(width, last - c));
+    }
+}
+
+/* Panels of activations are as wide as the form says (cpu_kernels_panel): one panel up to
+ * TILE_DIRECT columns, else TILE_WIDTH wide. As many columns as fit a part of L2 pass by each row
+ * of tiles. */
+static void tile_product(const struct matmul_args *a)
+{
+    struct tile_job j = tile_job_of(a);
+    size_t most = a->columns <= TILE_FEW ? TILE_BLOCKS / 2 : TILE_BLOCKS;
+    size_t blocks = a->in / 32, parts = (blocks + most - 1) / most;
+    size_t part = base_align((blocks + parts - 1) / parts, 8); /* whole blocks of 256 */
+    size_t pass = base_max(TILE_L2_ACTS / a->in / TILE_WIDTH, 4) * TILE_WIDTH;
+    size_t passes = (a->columns + pass - 1) / pass;
+    pass = ((a->columns + passes - 1) / passes + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
+    for (size_t c = 0; c < a->columns; c += pass) {
+        for (j.row = a->row_first; j.row < a->row_last; j.row += TILE_ROWS) {
+            for (j.block = 0; j.block < blocks; j.block += part) {
+                j.blocks = base_min(part, blocks - j.block);
+                if (j.block + part < blocks)
+                    tile_set_next(&j, j.row, j.block + part);
+                else
+                    tile_set_next(&j, j.row + TILE_ROWS, 0);
+                tile_run_part(&j, c, base_min(c + pass, a->columns));
+            }
+        }
+    }
+}
+
+#endif
+#endif

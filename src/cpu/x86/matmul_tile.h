@@ -1,0 +1,379 @@
+/* matmul_tile - a few columns times packed weights, int8, one text for every x86 level.
+ *
+ * Owns:      unpacking of groups; the direct loop: 16 rows at a time, codes go from memory through
+ *            registers into the dots, for up to TILE_DIRECT columns.
+ * Not:       more columns, types in file layout (matmul_panel.h), layouts (cpu_pack), what the
+ *            float steps are (cpu_codes), instructions (vec).
+ * Invariant: a row's float steps run over k ascending, here as in matmul_panel.h: the same bits.
+ *
+ *     weights (DRAM) --prefetched 8 KiB ahead--> 8 vectors of bytes --> dots with each column
+ *                                                                  --> fma into 16 rows x column
+ *
+ * Thread:    pool threads; scratch is the worker's.
+ * Limits:    TILE_DIRECT columns.
+ */
+#ifndef SHOAL_CPU_X86_MATMUL_TILE_H
+#define SHOAL_CPU_X86_MATMUL_TILE_H
+
+#include "cpu/cpu_codes.h"
+#include "cpu/cpu_pack.h"
+#include "cpu/x86/vec.h"
+
+#if defined(__AVX2__)
+
+#define TILE_AHEAD 8192u /* bytes of prefetch */
+#define TILE_BLOCKS 16u  /* of 32 inputs: 16 KiB of codes for 32 rows, half of the smallest L1 */
+#define TILE_FEW 24u     /* columns up to which half of that leaves room for what comes next */
+#define TILE_L2_ACTS (384u << 10) /* int8 activations that may pass by once per row of tiles */
+#if defined(__AVX512F__)
+#define TILE_GROUPS 2 /* 16-row groups of a register tile: 32 x 6 sums in 24 of 32 registers */
+#define TILE_WIDTH 6u /* columns of a tile; TILE_COLUMNS knows 1 .. 6 */
+#else
+#define TILE_GROUPS 1 /* 16 x 4 sums in 8 of 16 registers */
+#define TILE_WIDTH 4u
+#endif
+#define TILE_ROWS (TILE_GROUPS * 16)
+#define TILE_DIRECT 4u /* columns up to which codes stay in registers */
+
+/* Runs `call` with the constant NC = n, 1 .. most; what is wider is not compiled. */
+#define TILE_CASE(n, most, call)                                                                  \
+    case n:                                                                                       \
+        if (n <= most) {                                                                          \
+            enum { NC = n };                                                                      \
+            call;                                                                                 \
+        }                                                                                         \
+        break;
+#define TILE_COLUMNS(n, most, call)                                                               \
+    switch (n) {                                                                                  \
+        TILE_CASE(1, most, call)                                                                  \
+        TILE_CASE(2, most, call)                                                                  \
+        TILE_CASE(3, most, call)                                                                  \
+        TILE_CASE(4, most, call)                                                                  \
+        TILE_CASE(5, most, call)                                                                  \
+        TILE_CASE(6, most, call)                                                                  \
+    }
+
+/* ---- unpacking: 32 inputs of 16 rows to eight vectors of bytes ---- */
+
+VEC_INLINE void tile_unpack4(vi w[8], const uint8_t *q)
+{
+    const vi low = vi_set1_8(15);
+    VEC_UNROLL for (int g = 0; g < 4; g++)
+    {
+        vi v = vi_load(q + 64 * g);
+        w[g] = vi_and(v, low);
+        w[g + 4] = vi_and(vi_srl16(v, 4), low);
+    }
+}
+
+VEC_INLINE void tile_unpack5(vi w[8], const uint8_t *q)
+{
+    const vi low = vi_set1_8(15), fifth = vi_set1_8(16);
+    vi h = vi_load(q + 256);
+    vi high[8] = {vi_sll16(h, 4), vi_sll16(h, 3), vi_sll16(h, 2), vi_sll16(h, 1),
+                  h,              vi_srl16(h, 1), vi_srl16(h, 2), vi_srl16(h, 3)};
+    VEC_UNROLL for (int g = 0; g < 4; g++)
+    {
+        vi v = vi_load(q + 64 * g);
+        w[g] = vi_and_or(v, low, vi_and(high[g], fifth));
+        w[g + 4] = vi_and_or(vi_srl16(v, 4), low, vi_and(high[g + 4], fifth));
+    }
+}
+
+VEC_INLINE void tile_unpack6(vi w[8], const uint8_t *q)
+{
+    const vi low = vi_set1_8(15), upper = vi_set1_8(0x30);
+    vi a = vi_load(q + 256), b = vi_load(q + 320);
+    vi high[8] = {vi_sll16(a, 4), vi_sll16(a, 2), a, vi_srl16(a, 2),
+                  vi_sll16(b, 4), vi_sll16(b, 2), b, vi_srl16(b, 2)};
+    VEC_UNROLL for (int g = 0; g < 4; g++)
+    {
+        vi v = vi_load(q + 64 * g);
+        w[g] = vi_and_or(v, low, vi_and(high[g], upper));
+        w[g + 4] = vi_and_or(vi_srl16(v, 4), low, vi_and(high[g + 4], upper));
+    }
+}
+
+VEC_INLINE void tile_unpack(vi w[8], const uint8_t *q, int bits)
+{
+    if (bits == 4) {
+        tile_unpack4(w, q);
+    } else if (bits == 5) {
+        tile_unpack5(w, q);
+    } else if (bits == 6) {
+        tile_unpack6(w, q);
+    } else {
+        VEC_UNROLL for (int g = 0; g < 8; g++)
+            w[g] = vi_load(q + 64 * g);
+    }
+}
+
+VEC_INLINE vi tile_dot(vi acc, vi w, vi x, bool is_biased)
+{
+    return is_biased ? vi_dot_biased(acc, w, x) : vi_dot(acc, w, x);
+}
+
+/* First value of a sum: -offset * sum of the activations; 8-bit codes lose their bias in the dot
+ * where there is no VNNI. */
+VEC_INLINE vi tile_first(int32_t neg, int offset_log2, bool is_biased)
+{
+    if (offset_log2 == 0 || (is_biased && !VEC_HAS_VNNI))
+        return vi_zero();
+    return vi_sll(vi_set1(neg), offset_log2);
+}
+
+/* ---- panels of activations ---- */
+
+/* One panel of columns: where its sections start. */
+struct tile_acts {
+    const int32_t *x;   /* [in/4][nc] */
+    const float *d;     /* [blocks][nc] */
+    const int32_t *neg; /* [in/32 or in/16][nc] */
+    const void *sum;    /* dsum [in/32][nc], or pairs of i16 [in/64][nc] */
+};
+
+VEC_INLINE struct tile_acts tile_acts_at(const struct matmul_args *a, enum cpu_form form,
+                                         size_t first, size_t nc)
+{
+    struct cpu_form_layout l = cpu_kernels_form_layout(form, a->in);
+    const uint8_t *p = (const uint8_t *)a->act + first * l.size;
+    return (struct tile_acts){(const int32_t *)(const void *)p,
+                              (const float *)(const void *)(p + l.d * nc),
+                              (const int32_t *)(const void *)(p + l.neg * nc), p + l.sum * nc};
+}
+
+/* Rows row .. row + 15 (as many as there are) of one column. */
+VEC_INLINE void tile_store(const struct matmul_args *a, size_t row, size_t column, vf acc)
+{
+    float *out = a->out[column] + row;
+    size_t n = a->rows - row;
+    if (a->scale != 1.0f)
+        acc = vf_mul(acc, vf_set1(a->scale));
+    if (n >= VEC_LANES) {
+        vf_store(out, a->bias ? vf_add(acc, vf_load(a->bias + row)) : acc);
+        return;
+    }
+    vf_store_part(out, a->bias ? vf_add(acc, vf_load_part(a->bias + row, n)) : acc, n);
+}
+
+/* ---- direct: scale per 32 ---- */
+
+struct tile_group {
+    const uint8_t *scales, *codes;
+};
+
+VEC_INLINE struct tile_group tile_group_at(const struct matmul_args *a,
+                                           const struct cpu_pack_type *p, size_t row)
+{
+    const uint8_t *g = (const uint8_t *)a->weight + row / CPU_ROWS * cpu_pack_group(p, a->in);
+    return (struct tile_group){g, g + cpu_pack_scales(p, a->in)};
+}
+
+VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, int offset_log2,
+                               bool has_min)
+{
+    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
+    const size_t scale_size = has_min ? 64 : 32;
+    const size_t code_size = bits == 8 ? 512 : bits == 5 ? 320 : 256;
+    const bool is_biased = bits == 8;
+    struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_32, 0, (size_t)nc);
+    for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
+        struct tile_group g = tile_group_at(a, p, row);
+        const int32_t *x = t.x, *neg = t.neg;
+        const float *ad = t.d, *sum = t.sum;
+        vf acc[6];
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            acc[c] = vf_zero();
+        for (size_t b = 0; b < a->in / 32; b++) {
+            vi w[8];
+            vec_prefetch(g.codes + TILE_AHEAD, code_size);
+            vec_prefetch(g.scales + TILE_AHEAD, scale_size);
+            tile_unpack(w, g.codes, bits);
+            vf d = vf_from_f16(g.scales);
+            VEC_UNROLL for (int c = 0; c < nc; c++)
+            {
+                vi s = tile_first(neg[c], offset_log2, is_biased), u = vi_zero();
+                VEC_UNROLL for (int i = 0; i < 4; i++)
+                {
+                    s = tile_dot(s, w[i], vi_set1(x[i * nc + c]), is_biased);
+                    u = tile_dot(u, w[i + 4], vi_set1(x[(i + 4) * nc + c]), is_biased);
+                }
+                acc[c] = vf_fma(vf_mul(d, vf_set1(ad[c])), vf_from_i(vi_add(s, u)), acc[c]);
+                if (has_min)
+                    acc[c] = vf_fma(vf_from_f16(g.scales + 32), vf_set1(sum[c]), acc[c]);
+            }
+            g.codes += code_size;
+            g.scales += scale_size;
+            x += 8 * nc;
+            neg += nc;
+            ad += nc;
+            sum += nc;
+        }
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            tile_store(a, row, (size_t)c, acc[c]);
+    }
+}
+
+/* ---- direct: 256 inputs, integer scales per 32 or per 16 ---- */
+
+/* Pairs of minimums for vi_dot16: sub-block 2p in the low half of a lane, 2p + 1 in the high. */
+VEC_INLINE void tile_mins(vi m[4], const uint8_t *mn)
+{
+    VEC_UNROLL for (int p = 0; p < 4; p++)
+        m[p] = vi_or(vi_from_u8(mn + 32 * p), vi_sll(vi_from_u8(mn + 32 * p + 16), 16));
+}
+
+/* Q4_K, Q5_K: acc += d ad sum(sc dot) - dmin ad sum(mn sum). */
+VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
+{
+    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
+    const size_t code_size = bits == 5 ? 320 : 256;
+    struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
+    for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
+        struct tile_group g = tile_group_at(a, p, row);
+        const int32_t *x = t.x, *pairs = t.sum;
+        const float *ad = t.d;
+        vf acc[6];
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            acc[c] = vf_zero();
+        for (size_t b = 0; b < a->in / 256; b++) {
+            vi dot[6], m[4];
+            VEC_UNROLL for (int c = 0; c < nc; c++)
+                dot[c] = vi_zero();
+            vec_prefetch(g.scales + TILE_AHEAD, 320);
+            for (int j = 0; j < 8; j++) {
+                vi w[8], sc = vi_from_u8(g.scales + 64 + 16 * j);
+                vec_prefetch(g.codes + TILE_AHEAD, code_size);
+                tile_unpack(w, g.codes, bits);
+                VEC_UNROLL for (int c = 0; c < nc; c++)
+                {
+                    vi s = vi_zero(), u = vi_zero();
+                    VEC_UNROLL for (int i = 0; i < 4; i++)
+                    {
+                        s = vi_dot(s, w[i], vi_set1(x[i * nc + c]));
+                        u = vi_dot(u, w[i + 4], vi_set1(x[(i + 4) * nc + c]));
+                    }
+                    dot[c] = vi_add(dot[c], vi_mul(sc, vi_add(s, u)));
+                }
+                g.codes += code_size;
+                x += 8 * nc;
+            }
+            vf d = vf_from_f16(g.scales), dmin = vf_from_f16(g.scales + 32);
+            tile_mins(m, g.scales + 192);
+            VEC_UNROLL for (int c = 0; c < nc; c++)
+            {
+                vi min = vi_zero();
+                VEC_UNROLL for (int i = 0; i < 4; i++)
+                    min = vi_dot16(min, m[i], vi_set1(pairs[i * nc + c]));
+                vf x1 = vf_set1(ad[c]);
+                acc[c] = vf_fma(vf_mul(d, x1), vf_from_i(dot[c]), acc[c]);
+                acc[c] = vf_fnma(vf_mul(dmin, x1), vf_from_i(min), acc[c]);
+            }
+            g.scales += 320;
+            ad += nc;
+            pairs += 4 * nc;
+        }
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            tile_store(a, row, (size_t)c, acc[c]);
+    }
+}
+
+/* Q6_K: two scales per 32 inputs, codes offset by 32. */
+VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc)
+{
+    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
+    struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
+    for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
+        struct tile_group g = tile_group_at(a, p, row);
+        const int32_t *x = t.x, *neg = t.neg;
+        const float *ad = t.d;
+        vf acc[6];
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            acc[c] = vf_zero();
+        for (size_t b = 0; b < a->in / 256; b++) {
+            vi dot[6];
+            VEC_UNROLL for (int c = 0; c < nc; c++)
+                dot[c] = vi_zero();
+            vec_prefetch(g.scales + TILE_AHEAD, 288);
+            for (int j = 0; j < 8; j++) {
+                vi w[8], sc = vi_from_i8(g.scales + 32 + 32 * j);
+                vi sd = vi_from_i8(g.scales + 48 + 32 * j);
+                vec_prefetch(g.codes + TILE_AHEAD, 384);
+                tile_unpack(w, g.codes, 6);
+                VEC_UNROLL for (int c = 0; c < nc; c++)
+                {
+                    vi s = tile_first(neg[c], 5, false), u = tile_first(neg[nc + c], 5, false);
+                    VEC_UNROLL for (int i = 0; i < 4; i++)
+                    {
+                        s = vi_dot(s, w[i], vi_set1(x[i * nc + c]));
+                        u = vi_dot(u, w[i + 4], vi_set1(x[(i + 4) * nc + c]));
+                    }
+                    dot[c] = vi_add(dot[c], vi_add(vi_mul(sc, s), vi_mul(sd, u)));
+                }
+                g.codes += 384;
+                x += 8 * nc;
+                neg += 2 * nc;
+            }
+            vf d = vf_from_f16(g.scales);
+            VEC_UNROLL for (int c = 0; c < nc; c++)
+                acc[c] = vf_fma(vf_mul(d, vf_set1(ad[c])), vf_from_i(dot[c]), acc[c]);
+            g.scales += 288;
+            ad += nc;
+        }
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+            tile_store(a, row, (size_t)c, acc[c]);
+    }
+}
+
+/* ---- by type ---- */
+
+static void tile_direct_q4_0(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 4, 3, false))
+}
+
+static void tile_direct_q4_1(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 4, 0, true))
+}
+
+static void tile_direct_q5_0(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 5, 4, false))
+}
+
+static void tile_direct_q5_1(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 5, 0, true))
+}
+
+static void tile_direct_q8_0(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 8, 7, false))
+}
+
+static void tile_direct_q4_k(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k32(a, NC, 4))
+}
+
+static void tile_direct_q5_k(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k32(a, NC, 5))
+}
+
+static void tile_direct_q6_k(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC))
+}
+
+/* NULL: only through panels. */
+static void (*const tile_direct[QTYPE_WEIGHT_COUNT])(const struct matmul_args *a) = {
+    [QTYPE_Q4_0] = tile_direct_q4_0, [QTYPE_Q4_1] = tile_direct_q4_1,
+    [QTYPE_Q5_0] = tile_direct_q5_0, [QTYPE_Q5_1] = tile_direct_q5_1,
+    [QTYPE_Q8_0] = tile_direct_q8_0, [QTYPE_Q4_K] = tile_direct_q4_k,
+    [QTYPE_Q5_K] = tile_direct_q5_k, [QTYPE_Q6_K] = tile_direct_q6_k,
+};
+
+#endif
+#endif
