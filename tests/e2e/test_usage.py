@@ -2,11 +2,12 @@
 import json
 import os
 import re
+import signal
 import subprocess
 
 import pytest
 
-from conftest import SHOAL
+from conftest import ROOT, SHOAL
 
 
 def listed_commands():
@@ -139,3 +140,18 @@ def test_a_full_disk_on_stdout_is_an_error(home):
                               env={"HOME": str(home)})
     assert done.returncode == 1
     assert done.stderr == b"shoal: writing to stdout: No space left on device\n"
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_with_its_exit_code(number, code):
+    model = os.path.join(ROOT, "build", "tiny", "llama.gguf")
+    terminal, its_terminal = os.openpty()
+    process = subprocess.Popen([SHOAL, "bench", model, "-n", "2000", "-p", "0", "-reps", "100"],
+                               stdout=subprocess.PIPE, stderr=its_terminal,
+                               env={"TERM": "xterm"})
+    os.close(its_terminal)
+    assert b"[" in os.read(terminal, 100)  # its progress bar: it is at work
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=20)
+    os.close(terminal)
+    assert (process.returncode, out) == (code, b"")
