@@ -1,51 +1,40 @@
 /* The committed lattices (quant_iq_data.c) element by element against iq-grids.json. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "quant/quant.h"
 
-static char text[65536];
+static struct arena arena;
+static struct json doc;
 
 static int read_json(void **state)
 {
     (void)state;
-    FILE *f = fopen("tests/golden/quant/iq-grids.json", "rb");
-    if (!f)
-        return -1;
-    size_t size = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    return size > 0 && size < sizeof text - 1 ? 0 : -1;
+    str body;
+    struct err e;
+    struct json_options options = {.depth_max = 8, .refuse_duplicates = true};
+    arena_init(&arena, (size_t)4 << 20);
+    return file_read(&body, "tests/golden/quant/iq-grids.json", 1 << 20, &arena, &e) &&
+           json_parse(&doc, body, &options, &arena, &e) ? 0 : -1;
 }
 
-/* What follows "name": behind from. */
-static const char *member(const char *from, const char *name)
+static int drop_json(void **state)
 {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\"", name);
-    const char *p = strstr(from, quoted);
-    if (!p)
-        fail_msg("iq-grids.json has no %s", name);
-    p += strlen(quoted);
-    return p + strspn(p, ": \n");
+    (void)state;
+    arena_deinit(&arena);
+    return 0;
 }
 
-static size_t numbers(const char *p, long *out, size_t out_max)
+static int64_t number(struct json v)
 {
-    size_t count = 0;
-    assert_int_equal(*p, '[');
-    do {
-        char *end;
-        assert_true(count < out_max);
-        out[count++] = strtol(p + 1, &end, 10);
-        p = end + strspn(end, " \n");
-    } while (*p == ',');
-    assert_int_equal(*p, ']');
-    return count;
+    int64_t n = 0;
+    assert_true(json_i64(v, &n));
+    return n;
 }
 
 struct lattice {
@@ -68,20 +57,23 @@ static void test_each_lattice_equals_its_source(void **state)
     };
     for (size_t k = 0; k < countof(lattices); k++) {
         const struct lattice *l = &lattices[k];
-        const char *table = member(text, l->name);
-        long alphabet[36];
-        size_t letters = numbers(member(table, "alphabet"), alphabet, countof(alphabet));
-        assert_int_equal(strtoul(member(table, "n"), NULL, 10), l->n);
-        assert_int_equal(strtoul(member(table, "width"), NULL, 10), l->width);
-        const char *codes = member(table, "codes") + 1;
-        assert_int_equal(strcspn(codes, "\""), l->n * l->width);
-        for (size_t i = 0; i < l->n * l->width; i++) {
-            size_t digit = (size_t)(codes[i] - '0');
-            assert_true(digit < letters);
-            long have = l->is_signed ? ((const int8_t *)l->values)[i]
-                                     : ((const uint8_t *)l->values)[i];
-            if (have != alphabet[digit])
-                fail_msg("%s value %zu: %ld, source %ld", l->name, i, have, alphabet[digit]);
+        struct json table = json_member(doc, l->name), alphabet = json_member(table, "alphabet");
+        str codes = json_text(json_member(table, "codes"), &arena);
+        assert_int_equal(number(json_member(table, "n")), l->n);
+        assert_int_equal(number(json_member(table, "width")), l->width);
+        assert_int_equal(codes.len, l->n * l->width);
+        int64_t letters[8];
+        assert_true(json_count(alphabet) <= countof(letters));
+        for (uint32_t i = 0; i < json_count(alphabet); i++)
+            letters[i] = number(json_at(alphabet, i));
+        for (size_t i = 0; i < codes.len; i++) {
+            size_t digit = (size_t)(codes.p[i] - '0');
+            assert_true(digit < json_count(alphabet));
+            int64_t have = l->is_signed ? ((const int8_t *)l->values)[i]
+                                        : ((const uint8_t *)l->values)[i];
+            if (have != letters[digit])
+                fail_msg("%s value %zu: %d, source %d", l->name, i, (int)have,
+                         (int)letters[digit]);
         }
     }
 }
@@ -89,10 +81,10 @@ static void test_each_lattice_equals_its_source(void **state)
 static void test_code_book_and_sign_rule(void **state)
 {
     (void)state;
-    long values[16];
-    assert_int_equal(numbers(member(text, "kvalues_iq4nl"), values, 16), 16);
-    for (size_t i = 0; i < 16; i++)
-        assert_int_equal(quant_iq4nl_values[i], values[i]);
+    struct json values = json_member(doc, "kvalues_iq4nl");
+    assert_int_equal(json_count(values), 16);
+    for (uint32_t i = 0; i < 16; i++)
+        assert_int_equal(quant_iq4nl_values[i], number(json_at(values, i)));
     for (unsigned i = 0; i < 128; i++)
         assert_int_equal(quant_iq_signs[i], i | (unsigned)__builtin_parity(i) << 7);
 }
@@ -103,5 +95,5 @@ int main(void)
         cmocka_unit_test(test_each_lattice_equals_its_source),
         cmocka_unit_test(test_code_book_and_sign_rule),
     };
-    return cmocka_run_group_tests(tests, read_json, NULL);
+    return cmocka_run_group_tests(tests, read_json, drop_json);
 }

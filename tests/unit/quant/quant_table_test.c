@@ -3,11 +3,13 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/json.h"
 
 static void test_every_row_is_complete(void **state)
 {
@@ -80,92 +82,27 @@ static void test_sizes_refuse_part_blocks_and_overflow(void **state)
     assert_int_equal(bytes, 0);
 }
 
-/* ---- golden vectors: a reader for exactly the shape of quant-vectors.json ---- */
+/* ---- golden vectors ---- */
 
-struct reader {
-    const char *p;
-};
-
-static void skip_blanks(struct reader *r)
+static void from_hex(uint8_t *out, size_t size, struct json hex, struct arena *a)
 {
-    while (*r->p == ' ' || *r->p == '\n' || *r->p == '\r' || *r->p == '\t')
-        r->p++;
-}
-
-static bool take(struct reader *r, char c)
-{
-    skip_blanks(r);
-    if (*r->p != c)
-        return false;
-    r->p++;
-    return true;
-}
-
-static str take_string(struct reader *r)
-{
-    assert_true(take(r, '"'));
-    const char *end = strchr(r->p, '"');
-    assert_non_null(end);
-    str s = str_view(r->p, (size_t)(end - r->p));
-    r->p = end + 1;
-    return s;
-}
-
-static str take_key(struct reader *r)
-{
-    str key = take_string(r);
-    assert_true(take(r, ':'));
-    return key;
-}
-
-static unsigned long take_number(struct reader *r)
-{
-    char *end;
-    skip_blanks(r);
-    unsigned long v = strtoul(r->p, &end, 10);
-    assert_true(end > r->p);
-    r->p = end;
-    return v;
-}
-
-static void from_hex(uint8_t *out, size_t size, str hex)
-{
-    assert_int_equal(hex.len, 2 * size);
-    for (size_t i = 0; i < size; i++) {
-        const char *digits = "0123456789abcdef";
-        const char *high = strchr(digits, hex.p[2 * i]), *low = strchr(digits, hex.p[2 * i + 1]);
-        assert_true(high && low);
-        out[i] = (uint8_t)((high - digits) << 4 | (low - digits));
-    }
-}
-
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        fail_msg("cannot open %s: run from the top of the tree", path);
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    long size = ftell(f);
-    rewind(f);
-    char *text = calloc(1, (size_t)size + 1);
-    assert_non_null(text);
-    assert_int_equal(fread(text, 1, (size_t)size, f), size);
-    fclose(f);
-    return text;
+    str digits = json_text(hex, a);
+    if (!digits.p || !digest_unhex(out, size, digits))
+        fail_msg("quant-vectors.json: wanted %zu bytes in hex", size);
 }
 
 /* Equal bits; +0 and -0 are the one allowance. The block is also decoded as the second of three, at
  * an odd address, between guards. */
-static void check_vector(enum qtype t, str block, str f32)
+static void check_vector(enum qtype t, struct json vector, struct arena *a)
 {
     const struct quant_type *row = &quant_table[t];
     size_t elems = row->block_elems, bytes = row->block_bytes;
     uint8_t packed[3 * 300 + 1], want_bytes[4 * 256];
     float want[256], got[3 * 256 + 1];
-    from_hex(packed + 1 + bytes, bytes, block);
+    from_hex(packed + 1 + bytes, bytes, json_member(vector, "block"), a);
     memcpy(packed + 1, packed + 1 + bytes, bytes);
     memcpy(packed + 1 + 2 * bytes, packed + 1 + bytes, bytes);
-    from_hex(want_bytes, 4 * elems, f32);
+    from_hex(want_bytes, 4 * elems, json_member(vector, "f32"), a);
     memcpy(want, want_bytes, 4 * elems);
     got[3 * elems] = 12345.0f;
     row->dequant(got, packed + 1, 3 * elems);
@@ -178,63 +115,51 @@ static void check_vector(enum qtype t, str block, str f32)
     assert_true(got[3 * elems] == 12345.0f);
 }
 
-static void check_type(struct reader *r, enum qtype t)
+static void check_type(enum qtype t, struct json of_type, struct arena *a)
 {
-    size_t vectors = 0;
-    assert_true(take(r, '{'));
-    do {
-        str key = take_key(r);
-        if (str_eq_z(key, "elements")) {
-            assert_int_equal(take_number(r), quant_table[t].block_elems);
-        } else if (str_eq_z(key, "bytes")) {
-            assert_int_equal(take_number(r), quant_table[t].block_bytes);
-        } else {
-            assert_true(str_eq_z(key, "vectors"));
-            assert_true(take(r, '['));
-            do {
-                str block = {0}, f32 = {0};
-                assert_true(take(r, '{'));
-                do {
-                    str part = take_key(r);
-                    assert_true(str_eq_z(part, "block") || str_eq_z(part, "f32"));
-                    *(str_eq_z(part, "block") ? &block : &f32) = take_string(r);
-                } while (take(r, ','));
-                assert_true(take(r, '}'));
-                check_vector(t, block, f32);
-                vectors++;
-            } while (take(r, ','));
-            assert_true(take(r, ']'));
-        }
-    } while (take(r, ','));
-    assert_true(take(r, '}'));
-    assert_true(vectors >= 2);
+    uint64_t elems, bytes;
+    assert_int_equal(json_count(of_type), 3); /* a key that is not known is not tested either */
+    assert_true(json_u64(json_member(of_type, "elements"), &elems));
+    assert_true(json_u64(json_member(of_type, "bytes"), &bytes));
+    assert_int_equal(elems, quant_table[t].block_elems);
+    assert_int_equal(bytes, quant_table[t].block_bytes);
+    struct json vectors = json_member(of_type, "vectors");
+    assert_true(json_count(vectors) >= 2);
+    struct json_walk w = json_walk(vectors);
+    while (json_next(&w)) {
+        assert_int_equal(json_count(w.value), 2);
+        check_vector(t, w.value, a);
+    }
 }
 
 static void test_every_block_type_decodes_the_golden_blocks_bit_for_bit(void **state)
 {
     (void)state;
-    char *text = read_file("tests/golden/quant/quant-vectors.json");
-    struct reader r = {text};
+    struct arena a;
+    struct err e;
+    str body;
+    struct json doc;
     bool seen[QTYPE_COUNT] = {false};
-    assert_true(take(&r, '{'));
-    do {
-        str key = take_key(&r);
-        if (str_eq_z(key, "note")) {
-            take_string(&r);
-            continue;
-        }
+    arena_init(&a, (size_t)4 << 20);
+    struct json_options options = {.depth_max = 8, .refuse_duplicates = true};
+    if (!file_read(&body, "tests/golden/quant/quant-vectors.json", 1 << 20, &a, &e) ||
+        !json_parse(&doc, body, &options, &a, &e))
+        fail_msg("%s", e.text);
+    struct json_walk w = json_walk(doc);
+    while (json_next(&w)) {
+        str key = json_text(w.key, &a);
         enum qtype t;
+        if (str_eq_z(key, "note"))
+            continue;
         if (!quant_by_name(key, &t))
             fail_msg("quant-vectors.json: unknown type '%.*s'", STR_ARG(key));
-        assert_false(seen[t]);
         seen[t] = true;
-        check_type(&r, t);
-    } while (take(&r, ','));
-    assert_true(take(&r, '}'));
+        check_type(t, w.value, &a);
+    }
     for (unsigned t = 0; t < QTYPE_WEIGHT_COUNT; t++)
         if (!seen[t] && quant_table[t].block_elems > 1)
             fail_msg("quant-vectors.json has no vectors of %s", quant_table[t].name);
-    free(text);
+    arena_deinit(&a);
 }
 
 static void test_plain_types_decode_their_special_values(void **state)
