@@ -114,7 +114,9 @@ $(BUILD)/tests/%.o: tests/%.c $(FLAGS) | $(VERSION_H)
 	$(Q)$(CC) $(ALL) $(DEPS) -Itests -Wno-missing-prototypes -c $< -o $@
 
 .SECONDEXPANSION:
-beside = $(call helpers,$(patsubst $(BUILD)/%,%,$(1)))
+beside = $(call helpers,$(patsubst $(BUILD)/%,%,$(1))) $(RUNNER_$(notdir $(1)))
+# Real models are run by what runs the tiny ones.
+RUNNER_real = $(call helpers,tests/model)
 $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $$(call beside,$$(@D)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) $(TEST_LIBS) -o $@
@@ -242,8 +244,10 @@ test: ## everything; ends with "N passed, N failed"
 full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok tiny models \
                asan-programs tsan-programs
 full:
-	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" $(TOOL_TESTS) \
+	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" "oracle=$(ORACLE)" \
+	    $(TOOL_TESTS) \
 	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
+ORACLE = $(VENV)/bin/python tests/golden/logits/oracle.py $(BUILD)/models
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
 e2e: $(BUILD)/shoal $(VENV)/ok tiny ## the binary from outside
 	$(E2E)

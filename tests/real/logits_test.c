@@ -1,0 +1,235 @@
+/* Real models, teacher-forced over tests/golden/fixtures/logits-*.bin (transformers in float32):
+ * float activations equal the truth; int8 activations stay as near to it as llama.cpp's do
+ * (tests/golden/logits/peer.txt). */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "model/model_run.h"
+
+#define CHUNK 32u
+
+struct fixture {
+    FILE *f;
+    uint32_t sequences, top, vocab;
+};
+
+/* What the truth says about one position. */
+struct record {
+    int32_t argmax;
+    float lse, next;
+    int32_t *top_id;    /* [top] */
+    float *top_logprob; /* [top] */
+};
+
+struct score {
+    double kl, nll, nll_truth;
+    size_t positions, same, predicted;
+};
+
+static void take(struct fixture *x, void *out, size_t size)
+{
+    assert_int_equal(fread(out, 1, size, x->f), size);
+}
+
+static void open_fixture(struct fixture *x, const char *name)
+{
+    char path[128], magic[8];
+    snprintf(path, sizeof path, "tests/golden/fixtures/logits-%s.bin", name);
+    x->f = fopen(path, "rb");
+    if (!x->f)
+        fail_msg("cannot open %s", path);
+    take(x, magic, 8);
+    assert_memory_equal(magic, "SHLOGIT1", 8);
+    take(x, &x->sequences, 4);
+    take(x, &x->top, 4);
+    take(x, &x->vocab, 4);
+}
+
+/* KL over the truth's top ids and one bin for the rest, as make_logits.py takes it. */
+static void add_position(struct score *s, const struct record *r, uint32_t top, const float *logits,
+                         uint32_t vocab, int32_t next)
+{
+    uint32_t best = 0;
+    double sum = 0, kl = 0, rest_p = 1, rest_q = 1;
+    for (uint32_t i = 1; i < vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    for (uint32_t i = 0; i < vocab; i++)
+        sum += exp((double)logits[i] - logits[best]);
+    double lse = logits[best] + log(sum);
+    for (uint32_t i = 0; i < top; i++) {
+        double p = r->top_logprob[i], q = logits[r->top_id[i]] - lse;
+        kl += exp(p) * (p - q);
+        rest_p -= exp(p);
+        rest_q -= exp(q);
+    }
+    rest_p = fmax(rest_p, 1e-12);
+    rest_q = fmax(rest_q, 1e-12);
+    s->kl += kl + rest_p * log(rest_p / rest_q);
+    s->same += best == (uint32_t)r->argmax;
+    s->positions++;
+    if (next >= 0) {
+        s->nll -= logits[next] - lse;
+        s->nll_truth -= r->next;
+        s->predicted++;
+    }
+}
+
+static void run_sequence(struct model_run *m, struct fixture *x, struct score *s)
+{
+    uint32_t count;
+    take(x, &count, 4);
+    assert_true(count > 0 && count <= MODEL_RUN_TOKENS);
+    int32_t *ids = malloc(count * sizeof *ids), *top_id = malloc(x->top * sizeof *top_id);
+    float *top = malloc(x->top * sizeof *top);
+    float *logits = malloc((size_t)CHUNK * x->vocab * sizeof *logits);
+    take(x, ids, count * sizeof *ids);
+    model_run_clear(m, 0);
+    for (uint32_t at = 0; at < count; at += CHUNK) {
+        uint32_t n = count - at < CHUNK ? count - at : CHUNK;
+        struct model_run_piece piece = {.count = n, .outs = n, .ids = ids + at, .logits = logits};
+        model_run_step(m, &piece, 1);
+        for (uint32_t i = 0; i < n; i++) {
+            struct record r = {.top_id = top_id, .top_logprob = top};
+            take(x, &r.argmax, 4);
+            take(x, &r.lse, 4);
+            take(x, &r.next, 4);
+            take(x, top_id, x->top * sizeof *top_id);
+            take(x, top, x->top * sizeof *top);
+            add_position(s, &r, x->top, logits + (size_t)i * x->vocab, x->vocab,
+                         at + i + 1 < count ? ids[at + i + 1] : -1);
+        }
+    }
+    free(logits);
+    free(top);
+    free(top_id);
+    free(ids);
+}
+
+static struct score run_model(const char *file, const char *name, enum act act)
+{
+    struct fixture x;
+    struct score s = {0};
+    struct model_run m;
+    char path[256];
+    open_fixture(&x, name);
+    snprintf(path, sizeof path, "build/models/%s", file);
+    model_run_open(&m, path, &(struct model_run_options){.act = act, .threads = 2});
+    assert_int_equal(m.plan.vocab, x.vocab);
+    for (uint32_t i = 0; i < x.sequences; i++)
+        run_sequence(&m, &x, &s);
+    assert_int_equal(fgetc(x.f), EOF);
+    fclose(x.f);
+    model_run_close(&m);
+    assert_true(s.positions >= 2000);
+    return s;
+}
+
+/* llama.cpp's row of peer.txt: mean KL over the top ids and perplexity. */
+static void read_peer(const char *name, double *kl, double *perplexity)
+{
+    char line[256], who[64];
+    FILE *f = fopen("tests/golden/logits/peer.txt", "r");
+    assert_non_null(f);
+    *kl = 0;
+    while (fgets(line, sizeof line, f)) {
+        double k, p;
+        if (sscanf(line, "%63s %*u %lf %*f %*f %lf", who, &k, &p) == 3 && strcmp(who, name) == 0) {
+            *kl = k;
+            *perplexity = p;
+        }
+    }
+    fclose(f);
+    assert_true(*kl > 0);
+}
+
+static void print(const char *name, const char *act, const struct score *s)
+{
+    if (getenv("TEST_SHOW"))
+        printf("# %s %s: positions %zu, KL %.3e, top-1 %.5f, perplexity %.5f, truth %.5f\n", name,
+               act, s->positions, s->kl / (double)s->positions,
+               (double)s->same / (double)s->positions, exp(s->nll / (double)s->predicted),
+               exp(s->nll_truth / (double)s->predicted));
+}
+
+static void check_float(const char *file, const char *name)
+{
+    struct score s = run_model(file, name, ACT_F32);
+    double kl = s.kl / (double)s.positions, same = (double)s.same / (double)s.positions;
+    print(name, "float", &s);
+    if (!(kl <= 1e-4 && same >= 0.999))
+        fail_msg("%s, float activations: mean KL %g (at most 1e-4), top-1 %g (at least 0.999)",
+                 name, kl, same);
+}
+
+static void check_int8(const char *file, const char *name)
+{
+    double peer_kl, peer_perplexity = 0;
+    read_peer(name, &peer_kl, &peer_perplexity);
+    struct score s = run_model(file, name, ACT_INT8);
+    double kl = s.kl / (double)s.positions, perplexity = exp(s.nll / (double)s.predicted);
+    print(name, "int8", &s);
+    if (!(kl <= 1.02 * peer_kl && perplexity <= peer_perplexity))
+        fail_msg("%s, int8 activations: mean KL %g, perplexity %g; llama.cpp has %g and %g", name,
+                 kl, perplexity, peer_kl, peer_perplexity);
+}
+
+#define SMOLLM2 "SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2"
+#define GEMMA3 "gemma-3-270m-q4_k_m.gguf", "gemma3"
+#define QWEN2 "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "qwen2"
+
+static void test_smollm2_with_float_activations_equals_the_truth(void **state)
+{
+    (void)state;
+    check_float(SMOLLM2);
+}
+
+static void test_gemma3_with_float_activations_equals_the_truth(void **state)
+{
+    (void)state;
+    check_float(GEMMA3);
+}
+
+static void test_qwen2_with_float_activations_equals_the_truth(void **state)
+{
+    (void)state;
+    check_float(QWEN2);
+}
+
+static void test_smollm2_with_int8_activations_is_as_near_as_llama_cpp(void **state)
+{
+    (void)state;
+    check_int8(SMOLLM2);
+}
+
+static void test_gemma3_with_int8_activations_is_as_near_as_llama_cpp(void **state)
+{
+    (void)state;
+    check_int8(GEMMA3);
+}
+
+static void test_qwen2_with_int8_activations_is_as_near_as_llama_cpp(void **state)
+{
+    (void)state;
+    check_int8(QWEN2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_smollm2_with_float_activations_equals_the_truth),
+        cmocka_unit_test(test_gemma3_with_float_activations_equals_the_truth),
+        cmocka_unit_test(test_qwen2_with_float_activations_equals_the_truth),
+        cmocka_unit_test(test_smollm2_with_int8_activations_is_as_near_as_llama_cpp),
+        cmocka_unit_test(test_gemma3_with_int8_activations_is_as_near_as_llama_cpp),
+        cmocka_unit_test(test_qwen2_with_int8_activations_is_as_near_as_llama_cpp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
