@@ -63,7 +63,7 @@ BERN = call("get_weather", {"city": "Bern", "days": 3})
 P = "\ue000\ue001"
 PRIVATE = {
     "messages": [
-        system(f" {P}s"), user([{"type": "text", "text": f"{P} u\n"}]),
+        system(f" {P}s"), user(f"{P} u\n"),
         said(f"<think>{P}r</think>{P}a", reasoning_content=f"{P}q", thinking=f"{P}q",
              tool_calls=[call(P + "n", {P + "k": [P, {P: P}], "b": 1}, P + "id123")]),
         result(P + "res", P + "n", P + "id123"), said(P + "z"), user(P)],
