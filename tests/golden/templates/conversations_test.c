@@ -157,10 +157,10 @@ static bool is_one_of(str name, const char *const *names, size_t count)
     return false;
 }
 
-/* Inputs whose request says something else than the messages that Jinja2 got: no generation prompt,
- * unknown roles, content that is missing or none, an image; developer turns are system turns for
- * templates that do not know them; arguments given as text are parsed (B01); an effort also switches
- * thinking on; texts of a list are joined where the template takes strings only. */
+/* Inputs whose request says something else than the messages that Jinja2 got: no generation
+ * prompt, unknown roles, content that is missing or none, an image; developer turns are system
+ * turns for templates that do not know them; arguments given as text are parsed (B01); an effort
+ * also switches thinking on; texts of a list are joined where the template takes strings only. */
 static const char *const other_inputs[] = {
     "no_prompt", "ends_assistant", "reasoning_last", "reasoning_inline", "reasoning_tool",
     "bad_role", "no_content", "image", "empty", "tool_turn_null", "developer", "tool_string",
