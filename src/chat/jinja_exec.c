@@ -166,7 +166,8 @@ bool jinja_exec_pull(struct jinja_state *s, struct jinja_loop *loop, bool *more)
 static bool loop_round(struct jinja_state *s, const struct jinja_node *n, struct jinja_loop *loop)
 {
     struct jinja_value self = {.kind = JINJA_LOOP, .u.loop = loop};
-    bool ok = assign(s, n->a, loop->items->items[loop->index0]) &&
+    jinja_text_charge(s->h, 1); /* a body without nodes costs a step too */
+    bool ok = jinja_eval_ok(s) && assign(s, n->a, loop->items->items[loop->index0]) &&
               jinja_exec_bind(s, s->scope, n->name, self) && jinja_exec(s, n->body);
     return ok;
 }
