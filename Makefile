@@ -235,6 +235,7 @@ tiny: $(BUILD)/tiny/ok ## tiny models of every family, into build/tiny
 
 models: ## the real models that tests use, into build/models
 	@tools/get_model -into $(BUILD)/models $$(sed -n 's/^\([^# ]*\) .*/\1/p' tools/models.txt)
+	@$(PYTHON) tests/golden/tokens/make_vocab.py -into $(BUILD)/models/vocab
 
 test: ## everything; ends with "N passed, N failed"
 	@tools/setup build test

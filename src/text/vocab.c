@@ -37,198 +37,6 @@ struct vocab {
     struct buf corrected;
 };
 
-/* ---- reading the keys of a GGUF file ---- */
-
-const struct vocab_source vocab_source_empty = {
-    .roles = {[0 ... VOCAB_ROLE_COUNT - 1] = VOCAB_NONE},
-};
-
-static const struct {
-    const char *key;
-    enum vocab_role role;
-} vocab_role_keys[] = {
-    {"tokenizer.ggml.bos_token_id", VOCAB_ROLE_BOS},
-    {"tokenizer.ggml.eos_token_id", VOCAB_ROLE_EOS},
-    {"tokenizer.ggml.eot_token_id", VOCAB_ROLE_EOT},
-    {"tokenizer.ggml.eom_token_id", VOCAB_ROLE_EOM},
-    {"tokenizer.ggml.unknown_token_id", VOCAB_ROLE_UNK},
-    {"tokenizer.ggml.seperator_token_id", VOCAB_ROLE_SEP}, /* spelt so in every file */
-    {"tokenizer.ggml.padding_token_id", VOCAB_ROLE_PAD},
-    {"tokenizer.ggml.cls_token_id", VOCAB_ROLE_CLS},
-    {"tokenizer.ggml.mask_token_id", VOCAB_ROLE_MASK},
-    {"tokenizer.ggml.prefix_token_id", VOCAB_ROLE_FIM_PREFIX},
-    {"tokenizer.ggml.suffix_token_id", VOCAB_ROLE_FIM_SUFFIX},
-    {"tokenizer.ggml.middle_token_id", VOCAB_ROLE_FIM_MIDDLE},
-    {"tokenizer.ggml.fim_pre_token_id", VOCAB_ROLE_FIM_PREFIX},
-    {"tokenizer.ggml.fim_suf_token_id", VOCAB_ROLE_FIM_SUFFIX},
-    {"tokenizer.ggml.fim_mid_token_id", VOCAB_ROLE_FIM_MIDDLE},
-    {"tokenizer.ggml.fim_pad_token_id", VOCAB_ROLE_FIM_PAD},
-    {"tokenizer.ggml.fim_rep_token_id", VOCAB_ROLE_FIM_REPO},
-    {"tokenizer.ggml.fim_sep_token_id", VOCAB_ROLE_FIM_FILE},
-};
-
-struct vocab_reader {
-    const struct model_file *f;
-    struct arena *a;
-    uint32_t count; /* tokens; 0 until they are read */
-};
-
-/* The array under key, of r->count elements if exact; count stays 0 if there is no such key. */
-static bool vocab_array(const struct vocab_reader *r, const char *key, enum model_kind kind,
-                        bool exact, struct model_array *out, struct err *e)
-{
-    *out = (struct model_array){0};
-    if (!model_file_has(r->f, key))
-        return true;
-    if (!model_file_array(r->f, key, kind, out, e))
-        return false;
-    if (exact && out->count != r->count)
-        return err_set(e, ERR_FORMAT, "%s has %llu elements, the vocabulary has %u tokens", key,
-                       (unsigned long long)out->count, r->count);
-    if (out->count > VOCAB_COUNT_MAX)
-        return err_set(e, ERR_LIMIT, "%s has %llu elements, at most %u are read", key,
-                       (unsigned long long)out->count, VOCAB_COUNT_MAX);
-    return true;
-}
-
-static bool vocab_no_memory(const char *key, uint64_t count, struct err *e)
-{
-    return err_set(e, ERR_LIMIT, "%s: no memory for %llu elements", key,
-                   (unsigned long long)count);
-}
-
-static bool vocab_read_strings(const struct vocab_reader *r, const char *key, const str **out,
-                               uint32_t *count, struct err *e)
-{
-    struct model_array array;
-    if (!vocab_array(r, key, MODEL_KIND_STRING, false, &array, e))
-        return false;
-    str *s = ARENA_ARRAY(r->a, str, array.count);
-    if (!s)
-        return vocab_no_memory(key, array.count, e);
-    for (uint64_t i = 0; i < array.count; i++)
-        s[i] = model_file_str_at(&array, i);
-    *out = s;
-    *count = (uint32_t)array.count;
-    return true;
-}
-
-/* *out stays NULL if there is no such key. */
-static bool vocab_read_ints(const struct vocab_reader *r, const char *key, bool exact,
-                            const int32_t **out, uint32_t *count, struct err *e)
-{
-    struct model_array array;
-    if (!vocab_array(r, key, MODEL_KIND_INT, exact, &array, e))
-        return false;
-    if (array.count == 0)
-        return true;
-    int32_t *n = ARENA_ARRAY(r->a, int32_t, array.count);
-    if (!n)
-        return vocab_no_memory(key, array.count, e);
-    for (uint64_t i = 0; i < array.count; i++) {
-        int64_t v = model_file_i64_at(&array, i);
-        if (v < INT32_MIN || v > INT32_MAX)
-            return err_set(e, ERR_FORMAT, "%s: element %llu is %lld", key, (unsigned long long)i,
-                           (long long)v);
-        n[i] = (int32_t)v;
-    }
-    *out = n;
-    *count = (uint32_t)array.count;
-    return true;
-}
-
-/* Scores are floats; a few files hold whole numbers. */
-static bool vocab_read_scores(const struct vocab_reader *r, const float **out, struct err *e)
-{
-    const char *key = "tokenizer.ggml.scores";
-    struct model_value v;
-    if (!model_file_find(r->f, key, &v))
-        return true;
-    bool is_float = v.type == MODEL_TYPE_ARRAY &&
-                    (v.array.type == MODEL_TYPE_F32 || v.array.type == MODEL_TYPE_F64);
-    struct model_array array;
-    if (!vocab_array(r, key, is_float ? MODEL_KIND_FLOAT : MODEL_KIND_INT, true, &array, e))
-        return false;
-    float *scores = ARENA_ARRAY(r->a, float, r->count);
-    if (!scores)
-        return vocab_no_memory(key, r->count, e);
-    for (uint32_t i = 0; i < r->count; i++)
-        scores[i] = is_float ? model_file_f32_at(&array, i) : (float)model_file_i64_at(&array, i);
-    *out = scores;
-    return true;
-}
-
-static bool vocab_read_charsmap(const struct vocab_reader *r, str *out, struct err *e)
-{
-    struct model_array array;
-    const char *key = "tokenizer.ggml.precompiled_charsmap";
-    if (!vocab_array(r, key, MODEL_KIND_INT, false, &array, e))
-        return false;
-    if (array.count && array.type != MODEL_TYPE_U8 && array.type != MODEL_TYPE_I8)
-        return err_set(e, ERR_FORMAT, "%s is not an array of bytes", key);
-    *out = str_view(array.data, (size_t)array.count);
-    return true;
-}
-
-static bool vocab_read_flag(enum vocab_flag *flag, const struct model_file *f, const char *key,
-                            struct err *e)
-{
-    bool on = false;
-    if (!model_file_has(f, key))
-        return true;
-    if (!model_file_bool_or(f, key, false, &on, e))
-        return false;
-    *flag = on ? VOCAB_FLAG_TRUE : VOCAB_FLAG_FALSE;
-    return true;
-}
-
-static bool vocab_read_roles(struct vocab_source *s, const struct model_file *f, struct err *e)
-{
-    for (size_t i = 0; i < countof(vocab_role_keys); i++) {
-        int64_t id;
-        if (!model_file_i64_or(f, vocab_role_keys[i].key, VOCAB_NONE, &id, e))
-            return false;
-        if (id < 0 || id == UINT32_MAX) /* converters write -1 as a u32 for "none" */
-            continue;
-        if (id >= s->count)
-            return err_set(e, ERR_FORMAT, "%s is %lld, the vocabulary has %u tokens",
-                           vocab_role_keys[i].key, (long long)id, s->count);
-        s->roles[vocab_role_keys[i].role] = (int32_t)id;
-    }
-    return true;
-}
-
-bool vocab_source_read(struct vocab_source *s, const struct model_file *f, struct arena *a,
-                       struct err *e)
-{
-    *s = vocab_source_empty;
-    struct vocab_reader r = {.f = f, .a = a};
-    uint32_t types = 0;
-    if (!model_file_str_or(f, "tokenizer.ggml.model", STR(""), &s->model, e) ||
-        !model_file_str_or(f, "tokenizer.ggml.pre", STR(""), &s->pre, e))
-        return false;
-    if (s->model.len == 0 || !model_file_has(f, "tokenizer.ggml.tokens"))
-        return err_set(e, ERR_NOT_FOUND, "no vocabulary (tokenizer.ggml.tokens) in the file");
-    if (!vocab_read_strings(&r, "tokenizer.ggml.tokens", &s->tokens, &s->count, e))
-        return false;
-    if (s->count == 0)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens is empty");
-    r.count = s->count;
-    if (!vocab_read_ints(&r, "tokenizer.ggml.token_type", true, &s->types, &types, e) ||
-        !vocab_read_scores(&r, &s->scores, e) ||
-        !vocab_read_strings(&r, "tokenizer.ggml.merges", &s->merges, &s->merge_count, e) ||
-        !vocab_read_ints(&r, "tokenizer.ggml.suppress_tokens", false, &s->suppress,
-                         &s->suppress_count, e) ||
-        !vocab_read_charsmap(&r, &s->charsmap, e) || !vocab_read_roles(s, f, e))
-        return false;
-    return vocab_read_flag(&s->add_bos, f, "tokenizer.ggml.add_bos_token", e) &&
-           vocab_read_flag(&s->add_eos, f, "tokenizer.ggml.add_eos_token", e) &&
-           vocab_read_flag(&s->add_sep, f, "tokenizer.ggml.add_sep_token", e) &&
-           vocab_read_flag(&s->add_space_prefix, f, "tokenizer.ggml.add_space_prefix", e) &&
-           vocab_read_flag(&s->remove_extra_blanks, f, "tokenizer.ggml.remove_extra_whitespaces",
-                           e);
-}
-
 /* ---- the two forms of a token ---- */
 
 /* GPT-2's table: printable bytes stand for themselves, the other 68 follow from U+0100 on. */
@@ -326,7 +134,9 @@ int32_t vocab_find_bytes(const struct vocab *v, str bytes)
 {
     if (bytes.len == 0 || bytes.len > v->bytes_max)
         return VOCAB_NONE;
-    return vocab_index_find(v, bytes, vocab_hash(v, bytes));
+    int32_t id = vocab_index_find(v, bytes, vocab_hash(v, bytes));
+    /* One that was made a control token after the index was built. */
+    return id != VOCAB_NONE && v->tokens[id].type == VOCAB_TYPE_CONTROL ? VOCAB_NONE : id;
 }
 
 static void vocab_index_add(struct vocab *v, int32_t id)
@@ -418,19 +228,16 @@ static bool vocab_build_index(struct vocab *v, struct err *e)
     return true;
 }
 
-static bool vocab_build_tries(struct vocab *v, struct err *e)
+/* Specials by text, so that roles can be found. */
+static bool vocab_build_specials(struct vocab *v, struct err *e)
 {
-    trie_init(&v->user_defined);
     trie_init(&v->specials);
     for (uint32_t i = 0; i < v->count; i++) {
         const struct vocab_token *t = &v->tokens[i];
-        str text = {t->text, t->text_len};
-        bool is_user = t->type == VOCAB_TYPE_USER_DEFINED;
-        if (text.len == 0 ||
-            (!is_user && t->type != VOCAB_TYPE_CONTROL && t->type != VOCAB_TYPE_UNKNOWN))
-            continue;
-        if ((is_user && !trie_add(&v->user_defined, text, (int32_t)i)) ||
-            !trie_add(&v->specials, text, (int32_t)i))
+        bool is_special = t->type == VOCAB_TYPE_USER_DEFINED || t->type == VOCAB_TYPE_CONTROL ||
+                          t->type == VOCAB_TYPE_UNKNOWN;
+        if (is_special && t->text_len &&
+            !trie_add(&v->specials, str_view(t->text, t->text_len), (int32_t)i))
             return err_set(e, ERR_MEMORY, "tokenizer: no memory for the special token %u", i);
     }
     return true;
@@ -608,6 +415,44 @@ static bool vocab_copy_arrays(struct vocab *v, const struct vocab_source *s, str
     return true;
 }
 
+/* What ends a reply or frames an infill is never for content to write, although some files have
+ * it as user-defined (or everything as ordinary). The rest of the user-defined ones match there. */
+static bool vocab_is_marker(const struct vocab_token *t)
+{
+    for (size_t i = 0; i < countof(vocab_eog_texts); i++)
+        if (str_eq_z(str_view(t->text, t->text_len), vocab_eog_texts[i]))
+            return true;
+    return false;
+}
+
+static bool vocab_promote(struct vocab *v, struct err *e)
+{
+    static const enum vocab_role roles[] = {
+        VOCAB_ROLE_FIM_PREFIX, VOCAB_ROLE_FIM_SUFFIX, VOCAB_ROLE_FIM_MIDDLE,
+        VOCAB_ROLE_FIM_PAD,    VOCAB_ROLE_FIM_REPO,   VOCAB_ROLE_FIM_FILE,
+    };
+    for (size_t i = 0; i < countof(roles); i++) {
+        int32_t id = v->roles[roles[i]];
+        if (id != VOCAB_NONE && v->tokens[id].type == VOCAB_TYPE_USER_DEFINED)
+            v->tokens[id].type = VOCAB_TYPE_CONTROL;
+    }
+    trie_init(&v->user_defined);
+    for (uint32_t i = 0; i < v->count; i++) {
+        struct vocab_token *t = &v->tokens[i];
+        str text = str_view(t->text, t->text_len);
+        if (t->is_eog && (t->type == VOCAB_TYPE_USER_DEFINED ||
+                          (t->type == VOCAB_TYPE_NORMAL && vocab_is_marker(t)))) {
+            t->type = VOCAB_TYPE_CONTROL;
+            if (text.len && !trie_add(&v->specials, text, (int32_t)i))
+                return err_set(e, ERR_MEMORY, "tokenizer: out of memory");
+        }
+        if (t->type == VOCAB_TYPE_USER_DEFINED && text.len &&
+            !trie_add(&v->user_defined, text, (int32_t)i))
+            return err_set(e, ERR_MEMORY, "tokenizer: out of memory");
+    }
+    return true;
+}
+
 /* ---- rules ---- */
 
 static bool vocab_flag(enum vocab_flag flag, bool absent)
@@ -676,13 +521,13 @@ static bool vocab_fill(struct vocab *v, const struct vocab_source *s, struct err
     v->form = row ? row->form : kind->form;
     if (!v->model.p || !v->pre.p)
         return err_set(e, ERR_MEMORY, "tokenizer: out of memory");
-    if (!vocab_copy_tokens(v, s, e) || !vocab_build_index(v, e) || !vocab_build_tries(v, e) ||
+    if (!vocab_copy_tokens(v, s, e) || !vocab_build_index(v, e) || !vocab_build_specials(v, e) ||
         !vocab_copy_arrays(v, s, e))
         return false;
     vocab_set_roles(v, s);
     vocab_set_rules(v, s, kind, row);
     vocab_note_bytes(v);
-    return vocab_set_eog(v, s, e);
+    return vocab_set_eog(v, s, e) && vocab_promote(v, e);
 }
 
 bool vocab_new(struct vocab **out, const struct vocab_source *s, struct err *e)

@@ -10,7 +10,8 @@
  *     bytes  what decoding it writes     " Hello"   " Hello"   "\n"       "<|im_end|>"
  *
  *            Control and user-defined tokens are matched by their text before any algorithm runs;
- *            the algorithms never yield a control token, whatever the text says.
+ *            the algorithms never yield a control token, whatever the text says. What ends a
+ *            reply or frames an infill is a control token, whatever type the file gives it.
  * Thread:    immutable after vocab_new; any thread may read.
  * Limits:    VOCAB_COUNT_MAX tokens, VOCAB_TEXT_MAX bytes per token, VOCAB_BYTES_MAX in all.
  * Source:    docs/models/tokenizers.md.

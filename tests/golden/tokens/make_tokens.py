@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Golden token ids of real vocabularies, from two witnesses.
 
-usage: make_tokens.py [-models DIR] [-only NAME] [-show INDEX]
+usage: make_tokens.py [-models DIR] [-only NAME] [-show INDEX]     (after `make models`)
 
 Writes fixtures/strings.bin (once) and NAME.ids per vocabulary, and prints where the witnesses
 differ. It stops when a difference has no rule below. Needs: tokenizers, gguf, numpy,
-llama-cpp-python (versions in README.md).
+sentencepiece, llama-cpp-python (versions in README.md).
 
-Witness 1 is Hugging Face's `tokenizers`, built from the GGUF file as the model's own tokenizer.json
-builds it (the conversion in transformers is not used: it drops SmolLM2's digit splitter). Witness 2
-is llama.cpp. NAME.ids holds witness 1 unless a rule says otherwise.
+Witness 1 is Hugging Face's `tokenizers`: with the model's own tokenizer.json where a package has
+it, else built from the GGUF file as that tokenizer.json builds it (the conversion in transformers
+is not used: it drops SmolLM2's digit splitter). For SentencePiece models of packages it is
+SentencePiece, for tekken the definition in tiktoken's terms. Witness 2 is llama.cpp. NAME.ids holds
+witness 1, except where a rule says otherwise.
 
 NAME.ids:     u32 count, then per string: u32 hash of its ids, u32 hash with special tokens parsed.
 strings.bin:  u32 count, then per string: u16 length, bytes.
@@ -17,15 +19,20 @@ The hash is FNV-1a over the ids as little-endian i32. All numbers are little-end
 """
 import argparse
 import collections
+import json
 import os
+import re
 import struct
 import sys
+import tempfile
 import unicodedata
 
 import gguf
 import llama_cpp
+import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+import make_vocab
 import token_strings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -81,18 +88,6 @@ def sentence_piece(v):
     return t
 
 
-SPECS = {
-    "smollm2": ("SmolLM2-135M-Instruct.Q4_1.gguf", lambda v: byte_level(
-        v, pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False))),
-    "qwen2.5": ("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", lambda v: byte_level(
-        v, pre_tokenizers.Split(Regex(QWEN2), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        normalizer=normalizers.NFC())),
-    "gemma3": ("gemma-3-270m-q4_k_m.gguf", sentence_piece),
-}
-
-
 class Hugging:
     """Witness 1: one tokenizer that knows the user-defined tokens, one that knows all specials."""
 
@@ -107,6 +102,105 @@ class Hugging:
         return (self.special if special else self.plain).encode(text, add_special_tokens=False).ids
 
 
+def released(j):
+    """The model's own tokenizer.json without its added tokens, which are added per mode."""
+    j = dict(j, added_tokens=[], post_processor=None)
+    j["model"]["vocab"] = dict(j["model"]["vocab"])
+    for a in JSON_ADDED[id(j["model"])]:
+        j["model"]["vocab"].setdefault(a["content"], a["id"])
+    return Tokenizer.from_str(json.dumps(j))
+
+
+JSON_ADDED = {}
+
+
+class Pieces:
+    """Witnesses that know no special tokens: the text is cut at them first, leftmost longest."""
+
+    def __init__(self, v):
+        self.id_of = {t: i for i, t in enumerate(v.tokens)}
+        cut = lambda *types: re.compile("(" + "|".join(
+            re.escape(t) for t in sorted(v.texts(*types), key=len, reverse=True)) + ")") \
+            if v.texts(*types) else None
+        self.cuts = cut(USER), cut(USER, CONTROL, UNKNOWN)
+
+    def ids(self, text, special):
+        cut, out = self.cuts[special], []
+        for i, part in enumerate(cut.split(text) if cut else [text]):
+            out += [self.id_of[part]] if i % 2 else self.encode(part) if part else []
+        return out
+
+
+class SentencePiece(Pieces):
+    def __init__(self, v, model):
+        super().__init__(v)
+        self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    def encode(self, text):
+        return self.processor.encode(text)
+
+
+class Tekken(Pieces):
+    """tiktoken's definition: a word that is a token, else merges of bytes by the lowest rank."""
+    UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+    FIRST = r"[^\r\n\p{L}\p{N}]?"
+    PATTERN = (FIRST + UPPER + "*" + LOWER + "+|" + FIRST + UPPER + "+" + LOWER +
+               r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + BLANKS)
+
+    def __init__(self, v):
+        super().__init__(v)
+        byte_of = {c: b for b, c in make_vocab.byte_table().items()}
+        self.ranks = {bytes(byte_of[c] for c in t): i
+                      for i, (t, kind) in enumerate(zip(v.tokens, v.types)) if kind == 1}
+        self.split = pre_tokenizers.Split(Regex(self.PATTERN), "isolated")
+
+    def encode(self, text):
+        out = []
+        for word, _ in self.split.pre_tokenize_str(text):
+            word = word.encode()
+            pieces = [word] if word in self.ranks else [word[i:i + 1] for i in range(len(word))]
+            while len(pieces) > 1:
+                rank, i = min((self.ranks.get(pieces[i] + pieces[i + 1], 1 << 30), i)
+                              for i in range(len(pieces) - 1))
+                if rank == 1 << 30:
+                    break
+                pieces[i:i + 2] = [pieces[i] + pieces[i + 1]]
+            out += [self.ranks[p] for p in pieces]
+        return out
+
+
+# Vocabularies of the model files, and how their own tokenizer.json is built.
+BUILT = {
+    "smollm2": ("SmolLM2-135M-Instruct.Q4_1.gguf", lambda v: byte_level(
+        v, pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False))),
+    "qwen2.5": ("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", lambda v: byte_level(
+        v, pre_tokenizers.Split(Regex(QWEN2), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        normalizer=normalizers.NFC())),
+    "gemma3": ("gemma-3-270m-q4_k_m.gguf", sentence_piece),
+}
+NAMES = [*BUILT, *make_vocab.TABLE]
+
+
+def first_witness(name, v, folder):
+    if name in BUILT:
+        return Hugging(v, BUILT[name][1])
+    package, pattern, reader, _ = make_vocab.TABLE[name]
+    data = make_vocab.member_of(package, pattern, folder)
+    if reader == "spm":
+        return SentencePiece(v, data)
+    if reader == "tekken":
+        return Tekken(v)
+    j = make_vocab.read_json(data)[3]
+    JSON_ADDED[id(j["model"])] = j["added_tokens"]
+    return Hugging(v, lambda v: released(j))
+
+
+def path_of(name, models_dir):
+    return os.path.join(models_dir, BUILT[name][0] if name in BUILT else "vocab/%s.gguf" % name)
+
+
 class Llama:
     """Witness 2."""
 
@@ -117,14 +211,33 @@ class Llama:
         return self.model.tokenize(text.encode(), add_bos=False, special=special)
 
 
-# Rules: name, does it explain this difference, whose ids count.
-def rule_of(name, text, special, hf, llama, witness):
-    if name == "qwen2.5" and unicodedata.normalize("NFC", text) != text:
-        if witness.ids(unicodedata.normalize("NFC", text), special) == hf:
-            return "nfc: Qwen's tokenizer.json normalises, llama.cpp does not", hf
-    if name in ("qwen2.5", "gemma3") and "</s>" in text:
-        return "</s> is HTML in these vocabularies, llama.cpp makes it a control token", hf
-    return None, None
+NFC = ("qwen2.5", "qwen3.5", "minimax")
+HTML = ("qwen2.5", "qwen3.5", "gemma3")
+CASED = ("tekken", "minimax")
+FIM = re.compile(r"<\|(fim_(prefix|middle|suffix|pad)|file_sep|repo_name|endoftext|im_end)\|>")
+
+
+def rule_of(name, text, special, hf, witness):
+    """Which rule explains that the witnesses differ, and whose ids are right."""
+    normal = unicodedata.normalize("NFC", text) if name in NFC else text
+    if name == "qwen3.5" and not special and FIM.search(text):
+        rule = "fim: marked as user-defined, but not for content to write"
+        return rule, witness.ids(normal, False)
+    return rule_for_first(name, text, normal, special, hf, witness), hf
+
+
+def rule_for_first(name, text, normal, special, hf, witness):
+    if normal != text and witness.ids(normal, special) == hf:
+        return "nfc: the model's tokenizer.json normalises, llama.cpp does not"
+    if name in HTML and "</s>" in text:
+        return "</s> is HTML in this vocabulary, llama.cpp makes it a control token"
+    if "'\u017f" in normal and name in NFC:
+        return "long s: (?i:'s) matches U+017F, llama.cpp's '[sS] does not"
+    if name in CASED and any(unicodedata.category(c)[0] in "LM" and c > "\x7f" for c in normal):
+        return "case: llama.cpp takes every letter but A-Z, a-z for both cases, and no marks"
+    if name == "deepseek-llm" and re.search(r"[^\S\t-\r ]", text):
+        return "blanks: \\s? before a run that holds U+3000, which llama.cpp cuts otherwise"
+    return None
 
 
 def hash_ids(ids):
@@ -134,21 +247,20 @@ def hash_ids(ids):
     return h
 
 
-def make(name, models_dir, strings):
-    file, build = SPECS[name]
-    v = Vocabulary(os.path.join(models_dir, file))
-    hugging, llama = Hugging(v, build), Llama(v.path)
+def make(name, models_dir, folder, strings):
+    v = Vocabulary(path_of(name, models_dir))
+    hugging, llama = first_witness(name, v, folder), Llama(v.path)
     out, rules, unexplained = [], collections.Counter(), []
     for raw in strings:
         text = raw.decode("utf-8", "replace")
         for special in (False, True):
             a, b = hugging.ids(text, special), llama.ids(text, special)
             if a != b:
-                rule, a_or_b = rule_of(name, text, special, a, b, llama)
+                rule, right = rule_of(name, text, special, a, llama)
                 rules[rule] += 1
                 if rule is None:
                     unexplained.append((text, special, a, b))
-                a = a_or_b or a
+                a = right
             out.append(hash_ids(a))
     for text, special, a, b in unexplained[:10]:
         print("  no rule: %s special=%d\n    hf    %s\n    llama %s" % (ascii(text), special, a, b))
@@ -159,14 +271,12 @@ def make(name, models_dir, strings):
         f.write(struct.pack("<I%dI" % len(out), len(strings), *out))
 
 
-def show(index, models_dir, strings):
+def show(name, index, models_dir, folder, strings):
     text = strings[index].decode("utf-8", "replace")
-    print(ascii(text))
-    for name, (file, build) in SPECS.items():
-        v = Vocabulary(os.path.join(models_dir, file))
-        for witness in (Hugging(v, build), Llama(v.path)):
-            for special in (False, True):
-                print(name, type(witness).__name__, special, witness.ids(text, special))
+    v = Vocabulary(path_of(name, models_dir))
+    for witness in (first_witness(name, v, folder), Llama(v.path)):
+        for special in (False, True):
+            print(name, ascii(text), type(witness).__name__, special, witness.ids(text, special))
 
 
 def main():
@@ -176,15 +286,17 @@ def main():
     p.add_argument("-show", type=int)
     a = p.parse_args()
     strings = list(token_strings.strings())
-    if a.show is not None:
-        return show(a.show, a.models, strings)
     os.makedirs(os.path.join(HERE, "fixtures"), exist_ok=True)
     with open(os.path.join(HERE, "fixtures", "strings.bin"), "wb") as f:
         f.write(struct.pack("<I", len(strings)))
         for raw in strings:
             f.write(struct.pack("<H", len(raw)) + raw)
-    for name in [a.only] if a.only else SPECS:
-        make(name, a.models, strings)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in [a.only] if a.only else NAMES:
+            if a.show is not None:
+                show(name, a.show, a.models, folder, strings)
+            else:
+                make(name, a.models, folder, strings)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,8 @@ static void test_a_whole_word_is_taken_as_token_where_the_family_says_so(void **
     (void)state;
     static const struct {
         const char *pre, *want;
-    } cases[] = {{"llama-bpe", "cat"}, {"tekken", "cat"}, {"qwen2", "c|a|t"}, {"glm4", "c|a|t"}};
+    } cases[] = {{"llama-bpe", "cat"}, {"tekken", "cat"}, {"glm4", "cat"},
+                 {"qwen2", "c|a|t"},   {"dbrx", "c|a|t"}};
     for (size_t i = 0; i < countof(cases); i++) {
         struct small s;
         small_init(&s, "gpt2", cases[i].pre);

@@ -153,6 +153,39 @@ static void test_ends_of_a_reply_have_the_exceptions_of_their_families(void **st
     }
 }
 
+static void test_content_cannot_write_what_ends_a_reply_or_frames_an_infill(void **state)
+{
+    (void)state;
+    struct small s;
+    small_init(&s, "gpt2", "qwen2");
+    small_add_byte_level(&s);
+    int32_t fim = small_add(&s, "<|fim_prefix|>", VOCAB_TYPE_USER_DEFINED, 0);
+    int32_t end = small_add(&s, "<end_of_turn>", VOCAB_TYPE_USER_DEFINED, 0);
+    int32_t tool = small_add(&s, "<tool>", VOCAB_TYPE_USER_DEFINED, 0);
+    struct tok *t = small_open(&s);
+    assert_true(vocab_is_control(tok_vocab(t), fim) && vocab_is_control(tok_vocab(t), end));
+    assert_false(vocab_is_control(tok_vocab(t), tool));
+    const int32_t *ids = small_ids(t, "<|fim_prefix|><end_of_turn>", false, false);
+    for (; *ids >= 0; ids++)
+        assert_true(*ids < 256);
+    ids = small_ids(t, "<|fim_prefix|><end_of_turn>", true, false);
+    assert_true(ids[0] == fim && ids[1] == end && ids[2] == -1);
+    tok_close(t);
+    small_deinit(&s);
+
+    /* a file without types: the marker is one all the same, an ordinary word as eos stays one */
+    small_init(&s, "gpt2", "qwen2");
+    small_add_byte_level(&s);
+    s.source.types = NULL;
+    end = small_add(&s, "<|im_end|>", VOCAB_TYPE_NORMAL, 0);
+    s.source.roles[VOCAB_ROLE_EOS] = 'x';
+    t = small_open(&s);
+    assert_true(vocab_is_control(tok_vocab(t), end) && vocab_is_eog(tok_vocab(t), 'x'));
+    assert_false(vocab_is_control(tok_vocab(t), 'x'));
+    tok_close(t);
+    small_deinit(&s);
+}
+
 static void test_known_families_are_corrected_and_say_so(void **state)
 {
     (void)state;
@@ -307,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_bytes_of_a_token_follow_the_form_of_the_file),
         cmocka_unit_test(test_an_absent_role_is_none_and_no_ordinary_token),
         cmocka_unit_test(test_ends_of_a_reply_have_the_exceptions_of_their_families),
+        cmocka_unit_test(test_content_cannot_write_what_ends_a_reply_or_frames_an_infill),
         cmocka_unit_test(test_known_families_are_corrected_and_say_so),
         cmocka_unit_test(test_each_key_is_checked_for_type_count_and_range),
         cmocka_unit_test(test_a_file_without_vocabulary_says_so),
