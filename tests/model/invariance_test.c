@@ -259,7 +259,7 @@ static void check_act(enum act act)
         if (act != ACT_F32 && !strstr(names[i], "-mixed"))
             continue;
         for (int level = 0; level <= best; level++) {
-            uint32_t count = is_long() ? SEQS : level == best ? 4 : level ? 3 : 2;
+            uint32_t count = is_long() ? SEQS : level == best ? 3 : 2;
             check_model(names[i], machine_level_name((enum cpu_level)level), act, count);
         }
     }
