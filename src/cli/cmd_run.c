@@ -1,0 +1,189 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/cmd.h"
+#include "cli/run_repl.h"
+
+/* --- flags --------------------------------------------------------------------------------- */
+
+static const struct cmd_flag cmd_run_flags[] = {
+    {.name = "local", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false",
+     .help = "a private engine child: no daemon, no socket"},
+    {.name = "system", .value = "TEXT", .spec = {.type = CONFIG_TYPE_TEXT},
+     .help = "system text of the conversation"},
+    {.name = "n", .value = "N", .spec = {.type = CONFIG_TYPE_INT, .max = INT32_MAX},
+     .standard = "0", .help = "at most so many tokens of reply; 0: no limit"},
+    {.name = "think", .value = "LEVEL",
+     .spec = {.type = CONFIG_TYPE_WORD, .words = "auto on off low medium high max"},
+     .standard = "auto", .help = "reasoning: auto on off low medium high max"},
+    {.name = "timings", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false",
+     .help = "a line of numbers after each reply"},
+    {.name = "image", .value = "FILE", .spec = {.type = CONFIG_TYPE_PATH}, .is_repeatable = true,
+     .is_later = true},
+    {.name = "format", .value = "json|@FILE", .spec = {.type = CONFIG_TYPE_TEXT},
+     .is_later = true},
+};
+
+static void cmd_run_think(const struct cmd_context *c, struct api_request *rq)
+{
+    str level = cmd_text(c, "think");
+    if (str_eq_z(level, "off")) {
+        rq->effort = API_EFFORT_NONE;
+        rq->think = API_THINK_OFF;
+        rq->given |= API_GIVEN(THINK) | API_GIVEN(EFFORT);
+    } else if (str_eq_z(level, "on")) {
+        rq->think = API_THINK_ON;
+        rq->given |= API_GIVEN(THINK);
+    } else if (api_request_effort_of(level, &rq->effort)) {
+        rq->given |= API_GIVEN(EFFORT);
+    }
+}
+
+/* BEHAVIOUR 7.1, column `run`. What the model's own file says goes before these: not given. */
+static void cmd_run_request(const struct cmd_context *c, struct api_request *rq)
+{
+    api_request_init(rq);
+    rq->temperature = 0.8f;
+    rq->top_k = 40;
+    rq->top_p = 0.9f;
+    rq->repeat_penalty = 1.1f;
+    rq->repeat_last = 64;
+    rq->tokens_max = (uint32_t)cmd_number(c, "n");
+    rq->priority = API_PRIORITY_HIGH;
+    cmd_run_think(c, rq);
+}
+
+static uint32_t cmd_run_auto(const struct cmd_context *c, const char *key)
+{
+    return config_is(c->config, key, "auto") ? 0 : (uint32_t)config_number(c->config, key);
+}
+
+static void cmd_run_load(const struct cmd_context *c, const struct library_entry *model,
+                         struct api_load *l)
+{
+    *l = (struct api_load){.path = model->path, .name = model->name, .slots = 1};
+    l->context = (uint32_t)config_number(c->config, "engine.ctx");
+    l->threads = cmd_run_auto(c, "engine.threads");
+    l->loop_tokens = (uint32_t)config_number(c->config, "limits.loop_tokens");
+    if (config_is(c->config, "engine.activations", "float"))
+        l->activations = API_ACTIVATIONS_FLOAT;
+    else if (config_is(c->config, "engine.activations", "int8"))
+        l->activations = API_ACTIVATIONS_INT8;
+}
+
+/* --- the prompt ---------------------------------------------------------------------------- */
+
+static bool cmd_run_read_stdin(struct buf *b, struct err *e)
+{
+    char bytes[65536];
+    ssize_t n;
+    while ((n = read(STDIN_FILENO, bytes, sizeof bytes)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set_errno(e, errno, "reading the prompt from stdin");
+        if (!buf_add_bytes(b, bytes, (size_t)n))
+            return err_set(e, ERR_LIMIT, "the prompt is longer than %zu bytes", b->size_max);
+    }
+    return true;
+}
+
+/* Words joined by blanks; what comes on stdin follows after a blank line. */
+static bool cmd_run_prompt(const struct cmd_context *c, struct buf *b, struct err *e)
+{
+    for (uint32_t i = 1; i < c->words_count; i++) {
+        if (i > 1)
+            buf_add_byte(b, ' ');
+        buf_add(b, c->words[i]);
+    }
+    if (isatty(STDIN_FILENO))
+        return true;
+    size_t words = b->len;
+    if (words)
+        buf_add_z(b, "\n\n");
+    size_t before = b->len;
+    if (!cmd_run_read_stdin(b, e))
+        return false;
+    if (b->len == before)
+        b->len = words;
+    if (str_utf8_valid(buf_view(b)) != b->len)
+        return err_set(e, ERR_REQUEST, "the prompt is not valid UTF-8 at byte %zu",
+                       str_utf8_valid(buf_view(b)));
+    return true;
+}
+
+/* --- run ----------------------------------------------------------------------------------- */
+
+static bool cmd_run_history(const struct cmd_context *c, str *path)
+{
+    str home = config_home(c->arena);
+    if (!home.len)
+        return false;
+    str folder = arena_printf(c->arena, "%.*s/.shoal", STR_ARG(home));
+    *path = arena_printf(c->arena, "%.*s/history", STR_ARG(folder));
+    return folder.p && path->p && (mkdir(folder.p, 0700) == 0 || errno == EEXIST);
+}
+
+static bool cmd_run_talk(const struct cmd_context *c, struct run_local *r, struct err *e)
+{
+    struct buf prompt;
+    str history = STR("");
+    buf_init(&prompt, RUN_REPL_INPUT_MAX);
+    bool ok = cmd_run_prompt(c, &prompt, e);
+    if (ok && prompt.len == 0 && isatty(STDIN_FILENO)) {
+        if (!cmd_run_history(c, &history))
+            history = STR("");
+        ok = run_repl(r, history.p, e);
+    } else if (ok && prompt.len == 0) {
+        ok = err_set(e, ERR_USAGE, "run: no prompt, neither as words nor on stdin");
+    } else if (ok) {
+        ok = run_local_ask(r, buf_view(&prompt), e);
+    }
+    buf_deinit(&prompt);
+    return ok;
+}
+
+static bool cmd_run_run(struct cmd_context *c, struct err *e)
+{
+    struct run_local_options o = {.system = cmd_text(c, "system"),
+                                  .timings = cmd_bool(c, "timings")};
+    struct run_local *r = NULL;
+    struct library_entry model;
+    if (!cmd_bool(c, "local"))
+        return err_set(e, ERR_USAGE, "run: talking to a server is not built yet; add -local");
+    log_init(&(struct log_options){.level = LOG_LEVEL_WARN, .fd = STDERR_FILENO, .name = "run"});
+    if (!cmd_models_find(c, c->words[0], &model, e))
+        return false;
+    if (model.broken.len)
+        return err_set(e, ERR_FORMAT, "%.*s: %.*s", STR_ARG(model.name), STR_ARG(model.broken));
+    if (model.is_safetensors)
+        return err_set(e, ERR_UNSUPPORTED, "%.*s: safetensors models are not built yet",
+                       STR_ARG(model.name));
+    cmd_run_load(c, &model, &o.load);
+    cmd_run_request(c, &o.chat);
+    o.engine_stall_ms = config_number(c->config, "deadlines.engine_stall");
+    o.load_stall_ms = config_number(c->config, "deadlines.load_stall");
+    if (!run_local_open(&r, &o, e))
+        return false;
+    bool ok = cmd_run_talk(c, r, e);
+    run_local_close(r);
+    return ok;
+}
+
+const struct cmd cmd_run = {
+    .name = "run",
+    .words = "MODEL [PROMPT...]",
+    .words_min = 1,
+    .words_max = UINT16_MAX,
+    .summary = "Talk to a model",
+    .text = "Without a prompt on a terminal: a conversation; /help lists its commands. Else the "
+            "prompt is the words, then what comes on stdin.",
+    .flags = cmd_run_flags,
+    .flags_count = countof(cmd_run_flags),
+    .refuses_late_flags = true,
+    .run = cmd_run_run,
+};
