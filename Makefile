@@ -26,7 +26,9 @@ isa = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 # Libraries go in as archives where the distribution carries them, so that the binary needs little
 # beyond glibc; one that has no archive is linked as usual.
 LIBRARIES = event event_openssl event_pthreads ssl crypto http_parser pcre2-8 utf8proc xxhash yaml \
-            uring edit bsd md tinfo
+            uring bsd md tinfo
+# libedit.a exports names such as map_init that are ours too: only its interface stays visible.
+EDIT      = $(BUILD)/gen/libedit.o
 archive   = $(shell $(CC) -print-file-name=lib$(1).a)
 LIBS     := $(foreach l,$(LIBRARIES),$(if $(findstring /,$(call archive,$l)),-l:lib$l.a,-l$l)) \
             -lm -ldl -pthread
@@ -89,6 +91,11 @@ $(FLAGS): FORCE
 	@echo '$(ALL) $(foreach i,avx2 avx512 vnni bf16 amx,$(ISA_$i)) $(LIBS)' >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
+$(EDIT):
+	@mkdir -p $(@D)
+	$(Q)ld -r --whole-archive $(call archive,edit) -o $@
+	$(Q)objcopy -w -G 'el_*' -G 'history*' $@
+
 $(BUILD)/src/%.o: src/%.c $(FLAGS) | $(VERSION_H)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -104,7 +111,7 @@ $(LIB): $(filter-out $(BUILD)/src/cli/main.o,$(OBJ)) $(BUILD)/gen/sources
 	$(call say,AR,$@)
 	$(Q)ar rcs $@ $(filter %.o,$^)
 
-$(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB)
+$(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB) $(EDIT)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 

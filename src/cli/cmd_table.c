@@ -1,6 +1,7 @@
 #include "cli/cmd.h"
 
-extern const struct cmd cmd_bench, cmd_inspect, cmd_models_list, cmd_plan, cmd_version;
+extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_run;
+extern const struct cmd cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
@@ -16,7 +17,7 @@ const struct cmd *const cmd_table[] = {
     LATER("pull"),
     LATER("rm"),
     LATER("remove"),
-    LATER("run"),
+    &cmd_run,
     LATER("ps"),
     LATER("stop"),
     LATER("serve"),
@@ -29,6 +30,6 @@ const struct cmd *const cmd_table[] = {
     LATER("legs"),
     LATER("doctor"),
     LATER("cache"),
-    LATER("engine"),
+    &cmd_engine,
     NULL,
 };
