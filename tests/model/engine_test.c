@@ -1,6 +1,6 @@
 /* The numerics contract at the level of requests: what a request answers, ids and raw logprobs bit
- * by bit, is the same alone, among 8 or 13 others, in any chunking, with 1 or 2 threads, on a cached
- * prefix, after giving way, and when another child goes on from its ids. */
+ * by bit, is the same alone, among 8 or 13 others, in any chunking, with 1 or 2 threads, on a
+ * cached prefix, after giving way, and when another child goes on from its ids. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
