@@ -106,12 +106,12 @@ $(BUILD)/gen/sources: FORCE
 	@mkdir -p $(@D)
 	@echo '$(SRC)' >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-$(LIB): $(filter-out $(BUILD)/src/cli/main.o,$(OBJ)) $(BUILD)/gen/sources
+$(LIB): $(filter-out $(BUILD)/src/cli/main.o,$(OBJ)) $(EDIT) $(BUILD)/gen/sources
 	@rm -f $@
 	$(call say,AR,$@)
 	$(Q)ar rcs $@ $(filter %.o,$^)
 
-$(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB) $(EDIT)
+$(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 
