@@ -180,8 +180,8 @@ const struct cmd cmd_run = {
     .words_min = 1,
     .words_max = UINT16_MAX,
     .summary = "Talk to a model",
-    .text = "Without a prompt on a terminal: a conversation; /help lists its commands. Else the "
-            "prompt is the words, then what comes on stdin.",
+    .text = "Without a prompt on a terminal: a conversation; /help lists its commands.\n"
+            "Else the prompt is the words, then what comes on stdin.",
     .flags = cmd_run_flags,
     .flags_count = countof(cmd_run_flags),
     .refuses_late_flags = true,
