@@ -66,7 +66,7 @@ endif
 
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny e2e asan tsan asan-programs \
-        tsan-programs quick-programs threaded-programs bench-peer run install clean FORCE
+        tsan-programs quick-programs threaded-programs bench-peer bench-tok run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -282,6 +282,15 @@ $(PEER)/ok: bench/peer/requirements.txt
 bench-peer: $(BUILD)/shoal $(PEER)/ok models ## decode and prefill beside llama.cpp: ROUNDS=5
 	@bench/peer/peer.py -rounds $(or $(ROUNDS),5) -floor 1.0 -python $(PEER)/bin/python \
 	    $(BUILD)/models/*.gguf
+
+# English and code of this repository, one megabyte; the peers: bench/tok/tok_peer.py.
+$(BUILD)/bench/%: bench/%.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL) $< $(LIB) $(LIBS) -o $@
+bench-tok: $(BUILD)/bench/tok/tok_bench models ## text to ids, per real vocabulary
+	@cat docs/*.md src/*/*.[ch] | head -c 1000000 >$(BUILD)/bench/tok/text
+	@for m in $(BUILD)/models/*.gguf; do $< $$m $(BUILD)/bench/tok/text || exit 1; done
 
 # ---------------------------------------------------------------- sanitizers, fuzzing
 

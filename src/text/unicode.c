@@ -166,7 +166,7 @@ static bool unicode_decompose(str s, struct buf *points)
     return true;
 }
 
-bool unicode_nfc(str s, struct buf *scratch, struct buf *out)
+static bool unicode_nfc_stretch(str s, struct buf *scratch, struct buf *out)
 {
     buf_clear(scratch);
     if (!unicode_decompose(s, scratch) || !unicode_sort_marks(scratch))
@@ -184,6 +184,30 @@ bool unicode_nfc(str s, struct buf *scratch, struct buf *out)
             return false;
     }
     return true;
+}
+
+/* Characters below U+0300 are in normal form and never join what is before them; so only a stretch
+ * of others, with the character before it, needs work. */
+bool unicode_nfc(str s, struct buf *scratch, struct buf *out)
+{
+    size_t done = 0, at = 0;
+    while (at < s.len) {
+        if ((uint8_t)s.p[at] < 0xcc) {
+            at++;
+            continue;
+        }
+        size_t from = at; /* and the character before it */
+        if (from > done)
+            for (from--; from > done && ((uint8_t)s.p[from] & 0xc0u) == 0x80u;)
+                from--;
+        while (at < s.len && ((uint8_t)s.p[at] >= 0xcc || ((uint8_t)s.p[at] & 0xc0u) == 0x80u))
+            at++;
+        if (!buf_add(out, str_sub(s, done, from - done)) ||
+            !unicode_nfc_stretch(str_sub(s, from, at - from), scratch, out))
+            return false;
+        done = at;
+    }
+    return buf_add(out, str_from(s, done));
 }
 
 /* ---- classes ---- */
