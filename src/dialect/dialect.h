@@ -26,10 +26,17 @@ struct dialect_path {
     bool streams; /* when the body does not say */
 };
 
+/* What the caller can answer; fields of the rest are refused by name (ERR_UNSUPPORTED). */
+enum dialect_feature {
+    DIALECT_TOOLS = 1 << 0,  /* declarations, calls, results */
+    DIALECT_SCHEMA = 1 << 1, /* structured output */
+    DIALECT_INSERT = 1 << 2  /* suffix */
+};
 struct dialect_limits {
     uint32_t messages_max, tools_max, stop_max, stop_len_max, logit_bias_max, n_max;
+    uint32_t features; /* dialect_feature bits */
 };
-extern const struct dialect_limits dialect_limits_default;
+extern const struct dialect_limits dialect_limits_default; /* text only */
 
 struct dialect_in {
     const struct dialect_path *path;
@@ -39,6 +46,7 @@ struct dialect_in {
     uint32_t headers_count;
     str request_id;  /* "req_..." */
     int64_t time_s;
+    bool has_model;  /* the model is known: the body need not name it */
     const struct dialect_limits *limits;
 };
 
