@@ -1,4 +1,5 @@
 #include "quant/quant.h"
+#include "quant/quant_bytes.h"
 
 bool quant_row_size(enum qtype t, uint64_t count, size_t *bytes)
 {
@@ -16,6 +17,54 @@ bool quant_tensor_size(enum qtype t, const uint64_t *dims, uint32_t n_dims, size
         if (!base_mul(&size, size, dims[i]))
             return false;
     *bytes = size;
+    return true;
+}
+
+static bool quant_is_block_finite(const struct quant_type *row, const uint8_t *p)
+{
+    uint16_t mask = row->exponent_mask;
+    for (size_t i = 0; i < countof(row->exponent_at) && row->exponent_at[i] != 0xff; i++)
+        if ((quant_bytes_u16(p + row->exponent_at[i]) & mask) == mask)
+            return false;
+    /* IQ1_M spreads its f16 over the top nibbles of four numbers. */
+    return row != &quant_table[QTYPE_IQ1_M] || (p[55] & 0x70) != 0x70 || (p[53] & 0xc0) != 0xc0;
+}
+
+/* Plain numbers, eight bytes at a time: adding the lowest bit of the exponent to it carries into
+ * the sign's place only if all its bits are set. Returns how many values are good for sure. */
+static size_t quant_plain_finite(const struct quant_type *row, const uint8_t *p, size_t count)
+{
+    unsigned shift = 8u * row->exponent_at[0], bits = 8u * row->block_bytes;
+    uint64_t mask = 0, low = 0, sign = 0;
+    for (unsigned at = 0; at < 64; at += bits) {
+        mask |= (uint64_t)row->exponent_mask << shift << at;
+        low |= (uint64_t)(row->exponent_mask & -row->exponent_mask) << shift << at;
+        sign |= (uint64_t)1 << (bits - 1) << at;
+    }
+    size_t lanes = 64 / bits, i = 0;
+    for (; i + lanes <= count; i += lanes, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, sizeof word);
+        if (((word & mask) + low) & sign)
+            break;
+    }
+    return i;
+}
+
+bool quant_is_finite(enum qtype t, const void *src, size_t count, size_t *at)
+{
+    const uint8_t *p = src;
+    const struct quant_type *row = &quant_table[t];
+    size_t good = 0;
+    if (row->block_elems == 1 && row->exponent_mask != 0)
+        good = quant_plain_finite(row, p, count);
+    p += good * row->block_bytes;
+    for (size_t i = good; i < count; i += row->block_elems, p += row->block_bytes) {
+        if (!quant_is_block_finite(row, p)) {
+            *at = i;
+            return false;
+        }
+    }
     return true;
 }
 

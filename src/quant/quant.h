@@ -73,6 +73,10 @@ struct quant_type {
     uint16_t block_bytes;  /* bytes per block */
     uint16_t act_block;    /* inputs per scale when multiplied with integer activations: 32 or 256;
                               0: this type only takes float activations, or is no weight */
+    /* Where a block has 16 bits that hold the exponent of a scale, and which bits these are: all of
+     * them set means infinity, NaN or an absurd scale. 0xff: no such field. */
+    uint8_t exponent_at[2];
+    uint16_t exponent_mask;
     quant_dequant_fn *dequant;
     quant_quantise_fn *quantise; /* NULL: shoal only reads this type */
 };
@@ -88,6 +92,10 @@ BASE_USE_RESULT bool quant_row_size(enum qtype t, uint64_t count, size_t *bytes)
 /* Bytes of dims[n_dims] with dims[0] contiguous; n_dims 0 is one value. Fails as quant_row_size. */
 BASE_USE_RESULT bool quant_tensor_size(enum qtype t, const uint64_t *dims, uint32_t n_dims,
                                        size_t *bytes);
+
+/* Whether count values at src are finite, by their own exponents or those of their scales (MXFP4:
+ * scales below 2^125). If not, *at is the index of the first value of the first bad block. */
+BASE_USE_RESULT bool quant_is_finite(enum qtype t, const void *src, size_t count, size_t *at);
 
 /* False when no row has that id; *t is untouched then. */
 BASE_USE_RESULT bool quant_by_gguf_id(uint32_t gguf_id, enum qtype *t);

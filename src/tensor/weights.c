@@ -151,6 +151,17 @@ static bool piece_reserve(struct load *l, size_t size, struct err *e)
     return true;
 }
 
+/* One bad scale would make every answer NaN, long after the load. */
+static bool check_finite(const struct weight *w, size_t first, size_t rows, const void *piece,
+                         struct err *e)
+{
+    size_t at;
+    if (quant_is_finite(w->type, piece, rows * w->cols, &at))
+        return true;
+    return err_set(e, ERR_FORMAT, "tensor '%s' holds a NaN or an infinite scale in row %zu",
+                   w->name.p, first + at / w->cols);
+}
+
 static bool load_matrix(struct load *l, struct weight *w, struct err *e)
 {
     size_t row = row_size(w), step = weights_piece_rows(w);
@@ -160,6 +171,7 @@ static bool load_matrix(struct load *l, struct weight *w, struct err *e)
         for (size_t r = 0; r < w->rows; r += step) {
             size_t rows = base_min(step, w->rows - r), first = m * w->rows + r;
             if (!model_file_read(l->w->file, w->tensor, first * row, l->piece, rows * row, e) ||
+                !check_finite(w, first, rows, l->piece, e) ||
                 !l->b->weight_load(l->d, w, first, rows, l->piece, e) ||
                 !load_progress(l, rows * row, e))
                 return false;

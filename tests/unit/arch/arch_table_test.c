@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -288,21 +287,6 @@ static void test_keys_reach_the_plan_and_those_that_are_off_change_nothing(void 
     }
 }
 
-/* What tests/fuzz/arch_fuzz starts from: the file of a family without most of its tensors. */
-static void write_corpus(const struct family *f)
-{
-    int fd;
-    char path[128], bytes[65536];
-    family_file(f, NULL, NULL, &fd);
-    snprintf(path, sizeof path, "tests/fuzz/corpus/arch/%s", f->name);
-    FILE *out = fopen(path, "w");
-    ssize_t len = pread(fd, bytes, sizeof bytes, 0);
-    assert_true(out && len > 0 && len < (ssize_t)sizeof bytes);
-    fwrite(bytes, 1, (size_t)len, out);
-    fclose(out);
-    family_drop(fd);
-}
-
 /* tests/golden/ARCH/plan-FAMILY.txt is our own regression golden: TEST_WRITE=1 writes it anew. */
 static void test_plans_are_as_written_down(void **state)
 {
@@ -315,10 +299,8 @@ static void test_plans_are_as_written_down(void **state)
         FILE *f = fopen(path, getenv("TEST_WRITE") ? "w+" : "r");
         if (!f)
             fail_msg("cannot open %s", path);
-        if (getenv("TEST_WRITE")) {
+        if (getenv("TEST_WRITE"))
             fwrite(dump.p, 1, dump.len, f);
-            write_corpus(&families[i]);
-        }
         rewind(f);
         size_t len = fread(text, 1, 1u << 20, f);
         fclose(f);

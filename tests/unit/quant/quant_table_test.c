@@ -1,6 +1,7 @@
 /* Every row of quant_table against sizes, ids and the golden blocks of tests/golden/quant. */
 #include "quant/quant.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -162,6 +163,59 @@ static void test_every_block_type_decodes_the_golden_blocks_bit_for_bit(void **s
     arena_deinit(&a);
 }
 
+/* Every two bytes of a block set to all ones in turn: the decoder has the last word. */
+static void test_blocks_that_decode_to_infinity_or_nan_are_found(void **state)
+{
+    (void)state;
+    for (unsigned t = 0; t < QTYPE_COUNT; t++) {
+        const struct quant_type *row = &quant_table[t];
+        if (t == QTYPE_Q8_1 || t == QTYPE_Q8_K)
+            continue; /* never in a file; a finite d may still overflow when multiplied */
+        uint8_t blocks[3 * 300];
+        float values[3 * 256];
+        size_t bytes = row->block_bytes, elems = row->block_elems, at = 77;
+        bool is_seen = false;
+        memset(blocks, 0x11, sizeof blocks);
+        assert_true(quant_is_finite((enum qtype)t, blocks, 3 * elems, &at));
+        for (size_t i = 0; i + 1 < bytes; i++) {
+            memset(blocks + bytes, 0x11, bytes);
+            memset(blocks + bytes + i, 0xff, 2);
+            if (t == QTYPE_IQ1_M) /* needs byte 53 and 55 */
+                blocks[bytes + 53] = blocks[bytes + i + 1] = 0xff;
+            row->dequant(values, blocks, 3 * elems);
+            bool is_finite = true;
+            for (size_t k = 0; k < elems; k++)
+                is_finite = is_finite && isfinite(values[elems + k]);
+            if (is_finite != quant_is_finite((enum qtype)t, blocks, 3 * elems, &at))
+                fail_msg("%s with bytes %zu, %zu all ones: decoder and check differ", row->name, i,
+                         i + 1);
+            if (!is_finite)
+                assert_int_equal(at, elems);
+            is_seen = is_seen || !is_finite;
+        }
+        bool has_none = t == QTYPE_NVFP4 || (t >= QTYPE_I8 && t <= QTYPE_I64);
+        assert_int_equal(is_seen, !has_none);
+    }
+}
+
+static void test_the_first_value_that_is_no_number_is_found_at_every_place(void **state)
+{
+    (void)state;
+    static const enum qtype types[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16, QTYPE_F64};
+    for (size_t k = 0; k < countof(types); k++) {
+        size_t bytes = quant_table[types[k]].block_bytes, at = 99;
+        uint8_t x[19 * 8 + 1];
+        memset(x, 0x7b, sizeof x); /* large, but finite in every type */
+        assert_true(quant_is_finite(types[k], x + 1, 19, &at));
+        for (size_t bad = 0; bad < 19; bad++) {
+            memset(x, 0xfb, sizeof x);
+            memset(x + 1 + bad * bytes, 0xff, bytes);
+            assert_false(quant_is_finite(types[k], x + 1, 19, &at));
+            assert_int_equal(at, bad);
+        }
+    }
+}
+
 static void test_plain_types_decode_their_special_values(void **state)
 {
     (void)state;
@@ -190,6 +244,8 @@ int main(void)
         cmocka_unit_test(test_removed_and_foreign_ids_have_no_row_but_a_name),
         cmocka_unit_test(test_sizes_refuse_part_blocks_and_overflow),
         cmocka_unit_test(test_every_block_type_decodes_the_golden_blocks_bit_for_bit),
+        cmocka_unit_test(test_blocks_that_decode_to_infinity_or_nan_are_found),
+        cmocka_unit_test(test_the_first_value_that_is_no_number_is_found_at_every_place),
         cmocka_unit_test(test_plain_types_decode_their_special_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

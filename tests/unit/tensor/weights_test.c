@@ -18,11 +18,14 @@
 
 enum { TYPE_STRING = 8, ALIGNMENT = 32 };
 
+/* What lies at byte i of a tensor if nothing else is said: finite in all types. */
+static uint8_t byte_at(size_t i) { return (uint8_t)((i * 7 + i / 64) % 64); }
+
 struct tensor {
     const char *name;
     enum qtype type;
     uint32_t cols, rows, mats;
-    const void *bytes; /* NULL: byte i of the tensor is i * 7 */
+    const void *bytes; /* NULL: byte_at */
 };
 
 static void put_u32(struct buf *b, uint32_t v) { buf_add_bytes(b, &v, 4); }
@@ -47,7 +50,7 @@ static void add_data(struct buf *b, const struct tensor *t)
     size_t size = tensor_size(t);
     assert_true(buf_reserve(b, size));
     for (size_t i = 0; i < size; i++)
-        b->p[b->len + i] = t->bytes ? ((const char *)t->bytes)[i] : (char)(i * 7);
+        b->p[b->len + i] = t->bytes ? ((const char *)t->bytes)[i] : (char)byte_at(i);
     b->len += size;
 }
 
@@ -196,7 +199,7 @@ static void test_every_byte_arrives_once_in_pieces_of_whole_rows(void **state)
         const struct kept *k = w->device;
         assert_int_equal(k->rows, (size_t)w->rows * w->mats);
         for (size_t b = 0; b < k->rows * k->row_size; b++)
-            if (k->bytes[b] != (uint8_t)(b * 7))
+            if (k->bytes[b] != byte_at(b))
                 fail_msg("%s: byte %zu", w->name.p, b);
     }
     const struct kept *v = x.w.items[0].device;
@@ -258,6 +261,26 @@ static void test_a_vector_that_is_no_number_is_named_with_its_place(void **state
     }
 }
 
+static void test_a_matrix_with_a_scale_that_is_no_number_is_named_with_its_row(void **state)
+{
+    (void)state;
+    struct world x;
+    uint8_t blocks[3 * 2 * 34] = {0};
+    world_init(&x);
+    plan_weight(&x.plan, "matrix", plan_matrix(3, 64));
+    blocks[5 * 34 + 1] = 0x7e; /* the second block of the last row: d is NaN */
+    struct tensor t = {"matrix", QTYPE_Q8_0, 64, 3, 1, blocks};
+    struct model_file *f = make_file(&t, 1);
+    struct device d = {.calls_max = 100};
+    assert_true(weights_bind(&x.w, &x.plan, f, nothing, &x.arena, &x.err));
+    assert_false(weights_load(&x.w, &keeper, &d, NULL, &x.err));
+    assert_string_equal(x.err.text,
+                        "tensor 'matrix' holds a NaN or an infinite scale in row 2");
+    assert_int_equal(x.err.code, ERR_FORMAT);
+    model_file_close(f);
+    arena_deinit(&x.arena);
+}
+
 static void test_types_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -306,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_every_byte_arrives_once_in_pieces_of_whole_rows),
         cmocka_unit_test(test_a_load_that_ends_early_frees_what_it_loaded),
         cmocka_unit_test(test_a_vector_that_is_no_number_is_named_with_its_place),
+        cmocka_unit_test(test_a_matrix_with_a_scale_that_is_no_number_is_named_with_its_row),
         cmocka_unit_test(test_types_that_do_not_fit_are_refused),
         cmocka_unit_test(test_pieces_hold_sixteen_rows_even_if_these_are_more_than_a_piece),
     };
