@@ -177,14 +177,33 @@ struct kept {
     float best, total; /* largest logit; sum of exp(logit - best) over all that was kept before */
 };
 
-/* All ids that can be drawn at all, as a heap. */
+/* The least e that can matter: a heap of the whole vocabulary would take longer than all else. An
+ * id below min_p falls out in the end. top_p takes the best ids first, so it never gets to ids
+ * below a border if those above it hold enough, by a margin for the order of sums. */
+static float least_of(const struct sample_args *a, const float *e, float total)
+{
+    const struct sample_row *row = a->row;
+    float least = row->typical_p < 1.0f ? 0.0f : fminf(row->min_p, 1.0f);
+    static const float borders[] = {1.0f / 64, 1.0f / 4096};
+    for (size_t b = 0; b < countof(borders) && row->typical_p >= 1.0f; b++) {
+        float sum = 0.0f;
+        for (uint32_t id = 0; id < a->vocab; id++)
+            sum += e[id] >= borders[b] ? e[id] : 0.0f;
+        if (borders[b] > least && sum > 1.01f * row->top_p * total)
+            return borders[b];
+    }
+    return least;
+}
+
+/* The ids that can still be drawn, as a heap. */
 static struct kept keep_all(const struct sample_args *a)
 {
     struct room r = room_of(a);
     struct kept k = {.items = r.items, .is_heap = true, .best = a->k->row_max(a->work, a->vocab)};
     k.total = sum_exp(a, a->work, k.best, r.e);
+    float least = least_of(a, r.e, k.total);
     for (uint32_t id = 0; id < a->vocab; id++)
-        if (r.e[id] > 0.0f)
+        if (r.e[id] > 0.0f && r.e[id] >= least)
             k.items[k.count++] = (struct item){a->work[id], (int32_t)id};
     heap_make(k.items, k.count, true);
     return k;
