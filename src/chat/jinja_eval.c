@@ -482,7 +482,7 @@ static bool test(struct jinja_state *s, const struct jinja_node *n, struct jinja
     if (n->row < 0)
         return jinja_eval_fail(s, ERR_UNSUPPORTED, "test '%.*s' is not supported",
                                (int)base_min(n->text.len, 60), n->text.p);
-    if (!jinja_test_run(s, n->row, self, &args, &holds))
+    if (!jinja_check_run(s, n->row, self, &args, &holds))
         return false;
     *out = jinja_value_bool(holds);
     return true;

@@ -153,10 +153,10 @@ bool jinja_eval_call(struct jinja_state *s, const struct jinja_callee *callee,
 
 /* Rows by name, -1 if there is none. */
 int32_t jinja_filter_row(str name);
-int32_t jinja_test_row(str name);
+int32_t jinja_check_row(str name);
 bool jinja_filter_run(struct jinja_state *s, int32_t row, struct jinja_value self,
                       const struct jinja_args *args, struct jinja_value *out);
-bool jinja_test_run(struct jinja_state *s, int32_t row, struct jinja_value self,
+bool jinja_check_run(struct jinja_state *s, int32_t row, struct jinja_value self,
                     const struct jinja_args *args, bool *out);
 /* The bound method, or false if v's type has no such one. */
 bool jinja_method_bind(struct jinja_state *s, struct jinja_value v, str name,

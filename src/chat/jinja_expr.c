@@ -358,7 +358,7 @@ static struct jinja_node *test(struct jinja_parser *p, struct jinja_node *value)
     n->a = value;
     if (!jinja_parse_adopt(p, n, value) || !dotted(p, &n->text, "a test's name"))
         return NULL;
-    n->row = jinja_test_row(n->text);
+    n->row = jinja_check_row(n->text);
     if (jinja_parse_is_op(p, "(")) {
         if (!call_args(p, n))
             return NULL;

@@ -295,8 +295,8 @@ static bool str_case(struct jinja_call *c, struct jinja_value *out)
 {
     bool holds;
     struct jinja_args none = {0};
-    bool ok = jinja_test_run(c->s, jinja_test_row(c->which ? STR("upper") : STR("lower")), c->self,
-                             &none, &holds);
+    int32_t row = jinja_check_row(c->which ? STR("upper") : STR("lower"));
+    bool ok = jinja_check_run(c->s, row, c->self, &none, &holds);
     *out = jinja_value_bool(ok && holds);
     return ok;
 }

@@ -300,7 +300,7 @@ static bool later_select(struct jinja_call *c, struct jinja_value *out)
         rest.plain_count--;
     }
     if (rest.plain_count) {
-        if (!row_of(c, *rest.plain++, jinja_test_row, &row))
+        if (!row_of(c, *rest.plain++, jinja_check_row, &row))
             return false;
         rest.plain_count--;
     }
@@ -312,7 +312,7 @@ static bool later_select(struct jinja_call *c, struct jinja_value *out)
         if (!lookup(c, items->items[i], path, NULL, &v))
             return false;
         holds = jinja_value_truth(v);
-        if (row >= 0 && !jinja_test_run(c->s, row, v, &rest, &holds))
+        if (row >= 0 && !jinja_check_run(c->s, row, v, &rest, &holds))
             return false;
         if (holds == keep)
             jinja_value_push(c->s->h, *out, items->items[i]);

@@ -108,7 +108,7 @@ static bool test_known(struct jinja_call *c, struct jinja_value *out)
     if (c->self.kind != JINJA_STRING)
         return answer(out, false);
     str name = jinja_text_bytes(c->self.u.s);
-    return answer(out, (c->which ? jinja_test_row(name) : jinja_filter_row(name)) >= 0);
+    return answer(out, (c->which ? jinja_check_row(name) : jinja_filter_row(name)) >= 0);
 }
 
 static const struct jinja_callee rows[] = {
@@ -152,7 +152,7 @@ static const struct jinja_callee rows[] = {
     {">=", "other", 1, test_compare, JINJA_OP_GE},
 };
 
-int32_t jinja_test_row(str name)
+int32_t jinja_check_row(str name)
 {
     for (size_t i = 0; i < countof(rows); i++)
         if (str_eq_z(name, rows[i].name))
@@ -160,7 +160,7 @@ int32_t jinja_test_row(str name)
     return -1;
 }
 
-bool jinja_test_run(struct jinja_state *s, int32_t row, struct jinja_value self,
+bool jinja_check_run(struct jinja_state *s, int32_t row, struct jinja_value self,
                     const struct jinja_args *args, bool *out)
 {
     struct jinja_value v;
