@@ -38,10 +38,16 @@ void cpu_kernels_init(struct cpu_kernels *k, enum cpu_level max, bool has_bf16)
     ref_attn_add(k);
     ref_sample_add(k);
 #if defined(__x86_64__)
-    if (max >= CPU_LEVEL_AVX2)
+    if (max >= CPU_LEVEL_AVX2) {
+        ops_avx2_add(k);
+        attn_avx2_add(k);
         matmul_avx2_add(k);
-    if (max >= CPU_LEVEL_AVX512)
+    }
+    if (max >= CPU_LEVEL_AVX512) {
+        ops_avx512_add(k);
+        attn_avx512_add(k);
         matmul_avx512_add(k);
+    }
     if (max >= CPU_LEVEL_VNNI)
         matmul_vnni_add(k);
 #endif

@@ -324,7 +324,11 @@ void ref_ops_add(struct cpu_kernels *k);
 void ref_matmul_add(struct cpu_kernels *k);
 void ref_attn_add(struct cpu_kernels *k);
 void ref_sample_add(struct cpu_kernels *k);
+void ops_avx2_add(struct cpu_kernels *k);
+void attn_avx2_add(struct cpu_kernels *k);
 void matmul_avx2_add(struct cpu_kernels *k);
+void ops_avx512_add(struct cpu_kernels *k);
+void attn_avx512_add(struct cpu_kernels *k);
 void matmul_avx512_add(struct cpu_kernels *k);
 void matmul_vnni_add(struct cpu_kernels *k);
 

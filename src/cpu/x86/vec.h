@@ -1,7 +1,8 @@
 /* vec - 16 lanes: one zmm register, or two ymm registers side by side.
  *
- * Owns:      types vf (16 floats) and vi (16 int32, or 64 bytes), and the operations that kernels
- *            are written in, so that one text serves AVX2, AVX-512 and AVX-512 with VNNI.
+ * Owns:      types vf (16 floats), vi (16 int32, or 64 bytes) and vm (16 answers), and the
+ *            operations that kernels are written in, so that one text serves AVX2, AVX-512 and
+ *            AVX-512 with VNNI.
  * Not:       what is computed (matmul_tile.h, row_ops.h, attn_block.h).
  * Invariant: every float operation rounds once per lane as its scalar namesake, so two levels that
  *            run the same text give the same bits. The compiler's -m flags choose the machine.
@@ -33,6 +34,7 @@ VEC_INLINE void vec_prefetch(const uint8_t *p, size_t size)
 
 typedef __m512 vf;
 typedef __m512i vi;
+typedef __mmask16 vm;
 
 #ifdef __AVX512VNNI__
 #define VEC_HAS_VNNI 1
@@ -71,6 +73,48 @@ VEC_INLINE void vf_store_part(float *p, vf x, size_t n)
     _mm512_mask_storeu_ps(p, vec_first(n), x);
 }
 
+VEC_INLINE vf vf_from_f16_part(const void *p, size_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vec_first(n), p));
+}
+/* To nearest even, 16 halves. */
+VEC_INLINE void vf_to_f16(void *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+VEC_INLINE vf vf_keep(vf x, size_t n) { return _mm512_maskz_mov_ps(vec_first(n), x); }
+VEC_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+VEC_INLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
+/* a > b ? a : b, b where one is a NaN; min alike. */
+VEC_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+VEC_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+VEC_INLINE vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+VEC_INLINE vm vf_is_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+VEC_INLINE vf vf_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
+VEC_INLINE vf vf_from_bits(vi x) { return _mm512_castsi512_ps(x); }
+VEC_INLINE vf vf_and(vf a, vi bits)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), bits));
+}
+VEC_INLINE vf vf_xor(vf a, vi bits)
+{
+    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), bits));
+}
+/* 16 pairs {x, y} at p apart; and together again. */
+VEC_INLINE void vf_load_pairs(const float *p, vf *x, vf *y)
+{
+    const __m512i at = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    vf a = vf_load(p), b = vf_load(p + 16);
+    *x = _mm512_permutex2var_ps(a, at, b);
+    *y = _mm512_permutex2var_ps(a, _mm512_add_epi32(at, _mm512_set1_epi32(1)), b);
+}
+VEC_INLINE void vf_store_pairs(float *p, vf x, vf y)
+{
+    const __m512i at = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    vf_store(p, _mm512_permutex2var_ps(x, at, y));
+    vf_store(p + 16, _mm512_permutex2var_ps(x, _mm512_add_epi32(at, _mm512_set1_epi32(8)), y));
+}
+
 VEC_INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
 VEC_INLINE vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
 VEC_INLINE vi vi_set1_8(int x) { return _mm512_set1_epi8((char)x); }
@@ -93,6 +137,7 @@ VEC_INLINE void vi_store_8(void *p, vi x)
 {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x));
 }
+VEC_INLINE vi vi_sra(vi a, int n) { return _mm512_sra_epi32(a, _mm_cvtsi32_si128(n)); }
 VEC_INLINE vi vi_srl(vi a, int n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n)); }
 #define vi_sll16(a, n) _mm512_slli_epi16(a, n)
 #define vi_srl16(a, n) _mm512_srli_epi16(a, n)
@@ -151,6 +196,7 @@ typedef struct {
 typedef struct {
     __m256i a, b;
 } vi;
+typedef vf vm;
 
 VEC_INLINE vf vf_of(__m256 a, __m256 b) { return (vf){a, b}; }
 VEC_INLINE vi vi_of(__m256i a, __m256i b) { return (vi){a, b}; }
@@ -217,6 +263,92 @@ VEC_INLINE void vf_store_part(float *p, vf x, size_t n)
     _mm256_maskstore_ps(p, vec_first(n < 8 ? n : 8), x.a);
     if (n > 8)
         _mm256_maskstore_ps(p + 8, vec_first(n - 8), x.b);
+}
+
+VEC_INLINE vf vf_from_f16_part(const void *p, size_t n)
+{
+    uint16_t h[16] = {0};
+    __builtin_memcpy(h, p, n * 2);
+    return vf_from_f16(h);
+}
+/* To nearest even, 16 halves. */
+VEC_INLINE void vf_to_f16(void *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+VEC_INLINE vf vf_keep(vf x, size_t n)
+{
+    __m256i low = vec_first(n < 8 ? n : 8), high = vec_first(n < 8 ? 0 : n - 8);
+    return vf_of(_mm256_and_ps(x.a, _mm256_castsi256_ps(low)),
+                 _mm256_and_ps(x.b, _mm256_castsi256_ps(high)));
+}
+VEC_INLINE vf vf_div(vf x, vf y)
+{
+    return vf_of(_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b));
+}
+VEC_INLINE vf vf_fms(vf x, vf y, vf z)
+{
+    return vf_of(_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b));
+}
+/* x > y ? x : y, y where one is a NaN; min alike. */
+VEC_INLINE vf vf_max(vf x, vf y)
+{
+    return vf_of(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b));
+}
+VEC_INLINE vf vf_min(vf x, vf y)
+{
+    return vf_of(_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b));
+}
+VEC_INLINE vm vf_lt(vf x, vf y)
+{
+    return vf_of(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ));
+}
+VEC_INLINE vm vf_is_nan(vf x)
+{
+    return vf_of(_mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q));
+}
+VEC_INLINE vf vf_select(vm m, vf yes, vf no)
+{
+    return vf_of(_mm256_blendv_ps(no.a, yes.a, m.a), _mm256_blendv_ps(no.b, yes.b, m.b));
+}
+VEC_INLINE vf vf_from_bits(vi x)
+{
+    return vf_of(_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b));
+}
+VEC_INLINE vf vf_and(vf x, vi bits)
+{
+    return vf_of(_mm256_and_ps(x.a, _mm256_castsi256_ps(bits.a)),
+                 _mm256_and_ps(x.b, _mm256_castsi256_ps(bits.b)));
+}
+VEC_INLINE vf vf_xor(vf x, vi bits)
+{
+    return vf_of(_mm256_xor_ps(x.a, _mm256_castsi256_ps(bits.a)),
+                 _mm256_xor_ps(x.b, _mm256_castsi256_ps(bits.b)));
+}
+VEC_INLINE void vec_split(const float *p, __m256 *x, __m256 *y)
+{
+    __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+    __m256 low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+    *x = _mm256_shuffle_ps(low, high, 0x88);
+    *y = _mm256_shuffle_ps(low, high, 0xdd);
+}
+VEC_INLINE void vec_join(float *p, __m256 x, __m256 y)
+{
+    __m256 low = _mm256_unpacklo_ps(x, y), high = _mm256_unpackhi_ps(x, y);
+    _mm256_storeu_ps(p, _mm256_permute2f128_ps(low, high, 0x20));
+    _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(low, high, 0x31));
+}
+/* 16 pairs {x, y} at p apart; and together again. */
+VEC_INLINE void vf_load_pairs(const float *p, vf *x, vf *y)
+{
+    vec_split(p, &x->a, &y->a);
+    vec_split(p + 16, &x->b, &y->b);
+}
+VEC_INLINE void vf_store_pairs(float *p, vf x, vf y)
+{
+    vec_join(p, x.a, y.a);
+    vec_join(p + 16, x.b, y.b);
 }
 
 VEC_INLINE vi vi_set1(int32_t x) { return vi_of(_mm256_set1_epi32(x), _mm256_set1_epi32(x)); }
@@ -293,6 +425,11 @@ VEC_INLINE void vi_store_8(void *p, vi x)
     __m256i h = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(h),
                                                    _mm256_extracti128_si256(h, 1)));
+}
+VEC_INLINE vi vi_sra(vi x, int n)
+{
+    __m128i count = _mm_cvtsi32_si128(n);
+    return vi_of(_mm256_sra_epi32(x.a, count), _mm256_sra_epi32(x.b, count));
 }
 VEC_INLINE vi vi_srl(vi x, int n)
 {

@@ -1,0 +1,317 @@
+/* attn_block - attention over pages of f16 K and V, one text for every x86 level.
+ *
+ * Owns:      the tiles: scores of 32 tokens x some queries, values of some columns x some queries.
+ * Not:       which block, which rows (cpu_attend), the definition (ref/ref_attn.c).
+ * Invariant: bit for bit ref: a score is one chain over columns, l 16 lanes and the tree, o one
+ *            chain over tokens. A query is one (row, head); its visible tokens are one span of the
+ *            block, and no token outside is read for it.
+ *
+ *     per ATTN_QUERIES queries:  scores[q][256] = q . K   (K page: token fastest, read once)
+ *                                exp, sum
+ *                                o[q][ATTN_COLUMNS at a time] += exp * V
+ *
+ * Thread:    pool threads; scratch is the worker's.
+ * Limits:    CPU_ATTN_ROWS rows; any dk, dv.
+ */
+#ifndef SHOAL_CPU_X86_ATTN_BLOCK_H
+#define SHOAL_CPU_X86_ATTN_BLOCK_H
+
+#include "cpu/cpu_kernels.h"
+#include "cpu/x86/vec_math.h"
+
+#if defined(__AVX2__)
+
+#if defined(__AVX512F__)
+#define ATTN_QUERIES 6 /* x 2 vectors of scores, or x 4 of values: 12, 24 of 32 registers */
+#define ATTN_VECTORS 4 /* of values */
+#else
+#define ATTN_QUERIES 3
+#define ATTN_VECTORS 2
+#endif
+
+struct attn_query {
+    const float *q;
+    float *state;
+    uint32_t first, last; /* visible tokens of the block: first .. last - 1 */
+    float *e;             /* [256] scores, then exp */
+};
+
+struct attn_tile {
+    const struct attn_args *a;
+    struct attn_query query[ATTN_QUERIES];
+    uint32_t first, last;               /* what any query sees */
+    uint32_t common_first, common_last; /* what all see */
+};
+
+static void attn_set_span(const struct attn_args *a, struct attn_query *q, int32_t pos)
+{
+    int64_t first = 0, last = a->tokens, start = a->first;
+    if (a->op->mask == OP_MASK_CAUSAL && pos + 1 - start < last)
+        last = pos + 1 - start;
+    if (a->op->window && pos - (int64_t)a->op->window + 1 - start > 0)
+        first = pos - (int64_t)a->op->window + 1 - start;
+    last = last < 0 ? 0 : last;
+    q->first = (uint32_t)(first < last ? first : last);
+    q->last = (uint32_t)last;
+    /* Pages that are not there lie behind the window, or were never written. */
+    while (q->first < q->last && !a->k[q->first / KV_PAGE_TOKENS])
+        q->first = (q->first / KV_PAGE_TOKENS + 1) * KV_PAGE_TOKENS;
+    q->first = q->first < q->last ? q->first : q->last;
+}
+
+/* ---- scores ---- */
+
+VEC_INLINE void attn_page_scores(const struct attn_tile *t, uint32_t page, int nc)
+{
+    const uint8_t *k = t->a->k[page];
+    size_t dk = t->a->op->dk;
+    vf s[ATTN_QUERIES][2];
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        s[c][0] = s[c][1] = vf_zero();
+    for (size_t i = 0; i < dk; i++, k += KV_PAGE_TOKENS * 2) {
+        vf k0 = vf_from_f16(k), k1 = vf_from_f16(k + 32);
+        VEC_UNROLL for (int c = 0; c < nc; c++)
+        {
+            vf q = vf_set1(t->query[c].q[i]);
+            s[c][0] = vf_fma(q, k0, s[c][0]);
+            s[c][1] = vf_fma(q, k1, s[c][1]);
+        }
+    }
+    const vf scale = vf_set1(t->a->op->scale), cap = vf_set1(t->a->op->softcap);
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        for (int h = 0; h < 2; h++)
+        {
+            vf x = vf_mul(scale, s[c][h]);
+            if (t->a->op->softcap > 0.0f)
+                x = vf_mul(cap, vf_tanh(vf_div(x, cap)));
+            vf_store(t->query[c].e + page * KV_PAGE_TOKENS + 16 * h, x);
+        }
+}
+
+/* Tokens outside the span count as exp = 0; scores of a NaN are never the largest. */
+static void attn_softmax(const struct attn_query *q)
+{
+    vf most = vf_set1(-INFINITY), sum = vf_zero();
+    float lane[VEC_LANES], max = -INFINITY;
+    uint32_t begin = q->first / VEC_LANES * VEC_LANES, end = (q->last + 15) / 16 * 16;
+    for (uint32_t t = begin; t < q->first; t++)
+        q->e[t] = -INFINITY;
+    for (uint32_t t = q->last; t < end; t++)
+        q->e[t] = -INFINITY;
+    for (uint32_t t = begin; t < end; t += VEC_LANES)
+        most = vf_max(vf_load(q->e + t), most);
+    vf_store(lane, most);
+    for (size_t i = 0; i < VEC_LANES; i++)
+        max = lane[i] > max ? lane[i] : max;
+    for (uint32_t t = begin; t < end; t += VEC_LANES)
+        vf_store(q->e + t, vf_exp(vf_sub(vf_load(q->e + t), vf_set1(max))));
+    for (uint32_t t = begin; t < q->first; t++) /* -inf less a max of -inf is a NaN */
+        q->e[t] = 0.0f;
+    for (uint32_t t = q->last; t < end; t++)
+        q->e[t] = 0.0f;
+    for (uint32_t t = begin; t < end; t += VEC_LANES)
+        sum = vf_add(sum, vf_load(q->e + t));
+    q->state[0] = max;
+    q->state[1] = vf_tree(sum);
+}
+
+/* ---- values ---- */
+
+VEC_INLINE void attn_token_values(const struct attn_tile *t, vf o[ATTN_QUERIES][ATTN_VECTORS],
+                                  uint32_t token, size_t column, int nc)
+{
+    size_t dv = t->a->op->dv;
+    const uint8_t *v = t->a->v[token / KV_PAGE_TOKENS];
+    bool is_edge = token < t->common_first || token >= t->common_last;
+    if (!v)
+        return;
+    v += (token % KV_PAGE_TOKENS * dv + column) * 2;
+    vf x[ATTN_VECTORS];
+    VEC_UNROLL for (int i = 0; i < ATTN_VECTORS; i++)
+    {
+        size_t at = column + 16 * (size_t)i;
+        x[i] = vf_zero();
+        if (at + 16 <= dv)
+            x[i] = vf_from_f16(v + 32 * i);
+        else if (at < dv)
+            x[i] = vf_from_f16_part(v + 32 * i, dv - at);
+    }
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+    {
+        if (is_edge && (token < t->query[c].first || token >= t->query[c].last))
+            continue;
+        vf e = vf_set1(t->query[c].e[token]);
+        VEC_UNROLL for (int i = 0; i < ATTN_VECTORS; i++)
+            o[c][i] = vf_fma(e, x[i], o[c][i]);
+    }
+}
+
+VEC_INLINE void attn_values(const struct attn_tile *t, size_t column, int nc)
+{
+    size_t dv = t->a->op->dv;
+    vf o[ATTN_QUERIES][ATTN_VECTORS];
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        VEC_UNROLL for (int i = 0; i < ATTN_VECTORS; i++)
+            o[c][i] = vf_zero();
+    for (uint32_t token = t->first; token < t->last; token++)
+        attn_token_values(t, o, token, column, nc);
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        VEC_UNROLL for (int i = 0; i < ATTN_VECTORS; i++)
+        {
+            size_t at = column + 16 * (size_t)i;
+            if (at + 16 <= dv)
+                vf_store(t->query[c].state + 2 + at, o[c][i]);
+            else if (at < dv)
+                vf_store_part(t->query[c].state + 2 + at, o[c][i], dv - at);
+        }
+}
+
+VEC_INLINE void attn_tile_run(const struct attn_tile *t, int nc)
+{
+    for (uint32_t p = t->first / KV_PAGE_TOKENS; p * KV_PAGE_TOKENS < t->last; p++)
+        if (t->a->k[p])
+            attn_page_scores(t, p, nc);
+    for (int c = 0; c < nc; c++)
+        attn_softmax(&t->query[c]);
+    for (size_t column = 0; column < t->a->op->dv; column += 16 * ATTN_VECTORS)
+        attn_values(t, column, nc);
+}
+
+static void attn_run_queries(const struct attn_args *a, uint32_t first, uint32_t count)
+{
+    struct attn_tile t = {.a = a, .first = a->tokens, .common_last = a->tokens};
+    size_t width = cpu_kernels_state_width(a->op->dv);
+    for (uint32_t c = 0; c < count; c++) {
+        struct attn_query *q = &t.query[c];
+        uint32_t row = (first + c) / a->heads, head = (first + c) % a->heads;
+        q->q = a->q + row * a->q_row + head * a->q_head;
+        q->state = a->state + (first + c) * width;
+        q->e = (float *)a->scratch + c * CPU_ATTN_BLOCK;
+        attn_set_span(a, q, a->pos[row]);
+        t.first = q->first < t.first ? q->first : t.first;
+        t.last = q->last > t.last ? q->last : t.last;
+        t.common_first = q->first > t.common_first ? q->first : t.common_first;
+        t.common_last = q->last < t.common_last ? q->last : t.common_last;
+    }
+    switch (count) {
+    case 1:
+        attn_tile_run(&t, 1);
+        return;
+    case 2:
+        attn_tile_run(&t, 2);
+        return;
+    case 3:
+        attn_tile_run(&t, 3);
+        return;
+#if ATTN_QUERIES > 3
+    case 4:
+        attn_tile_run(&t, 4);
+        return;
+    case 5:
+        attn_tile_run(&t, 5);
+        return;
+    case 6:
+        attn_tile_run(&t, 6);
+        return;
+#endif
+    }
+}
+
+static void attn_block(const struct attn_args *a)
+{
+    uint32_t count = a->rows * a->heads;
+    for (uint32_t first = 0; first < count; first += ATTN_QUERIES)
+        attn_run_queries(a, first, (uint32_t)base_min(ATTN_QUERIES, count - first));
+}
+
+/* ---- pages, states ---- */
+
+/* A NaN stays one, the rest is cut to the finite range. */
+VEC_INLINE void attn_to_f16(uint16_t h[16], const float *x, size_t n)
+{
+    const vf most = vf_set1(65504.0f), least = vf_set1(-65504.0f);
+    vf v = n >= VEC_LANES ? vf_load(x) : vf_load_part(x, n);
+    v = vf_max(least, vf_min(most, v));
+    vf_to_f16(h, v);
+}
+
+static const float *attn_column(const struct cpu_view *v, size_t row, size_t c)
+{
+    return v->p + row * v->row + c / v->width * v->group + c % v->width;
+}
+
+static void attn_write_head(uint8_t *page, const struct kv_write_args *a, size_t r, size_t head)
+{
+    size_t dk = a->op->dk, dv = a->op->dv, slot = (uint32_t)a->pos[r] % KV_PAGE_TOKENS;
+    uint16_t *k = (uint16_t *)(void *)(page + head * cpu_kernels_k_size((uint32_t)dk)) + slot;
+    uint8_t *values = page + a->op->kv_heads * cpu_kernels_k_size((uint32_t)dk);
+    uint16_t *v = (uint16_t *)(void *)(values + head * cpu_kernels_v_size((uint32_t)dv));
+    const float *from = attn_column(&a->k, r, head * dk);
+    uint16_t h[16];
+    for (size_t i = 0; i < dk; i += 16) {
+        size_t n = base_min(16, dk - i);
+        attn_to_f16(h, from + i, n);
+        for (size_t j = 0; j < n; j++)
+            k[(i + j) * KV_PAGE_TOKENS] = h[j];
+    }
+    from = attn_column(&a->v, r, head * dv);
+    for (size_t i = 0; i < dv; i += 16) {
+        size_t n = base_min(16, dv - i);
+        attn_to_f16(h, from + i, n);
+        __builtin_memcpy(v + slot * dv + i, h, n * 2);
+    }
+}
+
+static void attn_kv_write(const struct kv_write_args *a)
+{
+    for (size_t r = 0; r < a->rows; r++)
+        for (size_t head = 0; head < a->op->kv_heads; head++)
+            attn_write_head(a->page[r], a, r, head);
+}
+
+static void attn_merge(const struct attn_merge_args *a)
+{
+    size_t width = cpu_kernels_state_width(a->dv);
+    for (size_t s = 0; s < a->count; s++) {
+        float *into = a->into + s * width;
+        const float *from = a->from + s * width;
+        if (from[1] == 0.0f)
+            continue;
+        float max = into[0] > from[0] ? into[0] : from[0];
+        float x = vmath_exp(into[0] - max), y = vmath_exp(from[0] - max);
+        into[0] = max;
+        into[1] = fmaf(from[1], y, into[1] * x);
+        for (size_t i = 2; i < width; i += VEC_LANES) {
+            size_t n = width - i;
+            vf o = vf_load_part(into + i, n < 16 ? n : 16);
+            vf f = vf_load_part(from + i, n < 16 ? n : 16);
+            o = vf_fma(f, vf_set1(y), vf_mul(o, vf_set1(x)));
+            vf_store_part(into + i, o, n < 16 ? n : 16);
+        }
+    }
+}
+
+static void attn_finish(const struct attn_finish_args *a)
+{
+    size_t width = cpu_kernels_state_width(a->dv);
+    for (size_t s = 0; s < a->count; s++) {
+        const float *state = a->state + s * width;
+        vf inv = vf_set1(state[1] == 0.0f ? 0.0f : 1.0f / state[1]);
+        for (size_t i = 0; i < a->dv; i += VEC_LANES) {
+            size_t n = base_min(16, a->dv - i);
+            vf o = vf_mul(vf_load_part(state + 2 + i, n), inv);
+            vf_store_part(a->out + s * a->out_row + i, o, n);
+        }
+    }
+}
+
+static void attn_block_add(struct cpu_kernels *k)
+{
+    k->kv_write = attn_kv_write;
+    k->attn_block = attn_block;
+    k->attn_merge = attn_merge;
+    k->attn_finish = attn_finish;
+}
+
+#endif
+#endif
