@@ -13,7 +13,7 @@ static const struct inspect_view cmd_inspect_views[] = {
     {"file", inspect_file, "", 2},
     {"plan", inspect_plan, "", 2},
     {"tokens", inspect_tokens, "f special", 3},
-    {"prompt", NULL, NULL, 0},
+    {"prompt", inspect_prompt, "f ids", 2},
     {"cache", NULL, NULL, 0},
     {"output", NULL, NULL, 0},
 };
@@ -22,12 +22,15 @@ static const struct cmd_flag cmd_inspect_flags[] = {
     {.name = "f",
      .value = "FILE",
      .spec = {.type = CONFIG_TYPE_PATH},
-     .help = "tokens: text from a file"},
+     .help = "prompt: the request; tokens: the text"},
     {.name = "special",
      .spec = {.type = CONFIG_TYPE_BOOL},
      .standard = "false",
      .help = "tokens: control tokens in the text count as such"},
-    {.name = "ids", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false", .is_later = true},
+    {.name = "ids",
+     .spec = {.type = CONFIG_TYPE_BOOL},
+     .standard = "false",
+     .help = "prompt: its token ids too"},
     {.name = "dialect", .value = "D", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
     {.name = "misses", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false", .is_later = true},
     {.name = "format", .value = "F", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
@@ -93,9 +96,10 @@ const struct cmd cmd_inspect = {
     .words = "VIEW MODEL [TEXT]",
     .words_min = 1,
     .words_max = 3,
-    .summary = "What is inside a model file, its plan, its tokens",
+    .summary = "What is inside a model file, its plan, its prompts and tokens",
     .text = "inspect file MODEL                    metadata, tensors, can it be loaded\n"
             "inspect plan MODEL                    the ops that compute it, its weights\n"
+            "inspect prompt MODEL -f REQUEST.json  an OpenAI chat request as the model reads it\n"
             "inspect tokens MODEL TEXT | -f FILE   ids, pieces and kinds of a text",
     .flags = cmd_inspect_flags,
     .flags_count = countof(cmd_inspect_flags),

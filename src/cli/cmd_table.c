@@ -8,6 +8,7 @@ extern const struct cmd cmd_version;
 
 /* The order is that of the help. */
 const struct cmd *const cmd_table[] = {
+    &cmd_run,
     &cmd_models_list,
     &cmd_plan,
     &cmd_inspect,
@@ -17,7 +18,6 @@ const struct cmd *const cmd_table[] = {
     LATER("pull"),
     LATER("rm"),
     LATER("remove"),
-    &cmd_run,
     LATER("ps"),
     LATER("stop"),
     LATER("serve"),

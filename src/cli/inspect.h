@@ -25,6 +25,7 @@ struct inspect {
 bool inspect_file(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_plan(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_tokens(struct inspect *in, struct err *e) BASE_USE_RESULT;
+bool inspect_prompt(struct inspect *in, struct err *e) BASE_USE_RESULT;
 
 /* "blk.0.attn_q.weight" as 4096 x 1024, ggml's order; a scalar is 1. */
 struct model_tensor;

@@ -97,8 +97,8 @@ static str engine_role_text(const struct vocab *v, enum vocab_role role)
     return id == VOCAB_NONE ? STR("") : vocab_text(v, id);
 }
 
-static bool engine_render(struct render **out, const struct model_file *f, const struct vocab *v,
-                          str chat_template, struct arena *a, struct err *e)
+bool engine_render(struct render **out, const struct model_file *f, const struct vocab *v,
+                   str chat_template, struct arena *a, struct err *e)
 {
     struct render_source src = {
         .chat_template = chat_template.len ? chat_template

@@ -58,6 +58,12 @@ struct engine_progress {
 BASE_USE_RESULT bool engine_describe(str path, struct arena *a, struct api_model *out,
                                      struct err *e);
 
+/* The model's chat form; chat_template "" = its own. *out is NULL if it has none. Lives in a, with
+ * views into f and v. */
+BASE_USE_RESULT bool engine_render(struct render **out, const struct model_file *f,
+                                   const struct vocab *v, str chat_template, struct arena *a,
+                                   struct err *e);
+
 /* ERR_NOT_FOUND, ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED: the file; ERR_MEMORY: the arithmetic;
  * ERR_CONFIG: an option; ERR_INTERNAL: the first step gave numbers that cannot be. */
 BASE_USE_RESULT bool engine_open(struct engine **out, const struct api_load *l,

@@ -104,3 +104,52 @@ def test_views_and_flags_that_do_not_fit_are_refused(shoal):
     done = shoal("inspect", "file", "/no/such/file.gguf")
     assert done.returncode == 1
     assert done.stderr.startswith('shoal: no model or file "/no/such/file.gguf": ')
+
+
+def request(tmp_path, **body):
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps({"model": "x", **body}))
+    return str(path)
+
+
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "the <|im_end|>\n"}]
+CHATML = [("template", "<|im_start|>system\n"), ("content", "Be brief."),
+          ("template", "<|im_end|>\n<|im_start|>user\n"), ("content", "the <|im_end|>\n"),
+          ("template", "<|im_end|>\n<|im_start|>assistant\n")]
+
+
+def test_prompt_shows_the_text_with_the_origin_of_every_byte(shoal, tmp_path):
+    path = request(tmp_path, messages=CHAT)
+    got = facts(shoal, "prompt", tiny("llama"), "-f", path, "-ids")
+    assert got["text"] == "".join(text for _, text in CHATML)
+    assert [(s["origin"], s["text"]) for s in got["spans"]] == CHATML
+    assert [s["message"] for s in got["spans"] if s["origin"] == "content"] == [0, 1]
+    # Control tokens come from the template alone: six, though the text has "<|im_end|>" once more.
+    whole = facts(shoal, "tokens", tiny("llama"), got["text"], "-special")["tokens"]
+    control = [t["id"] for t in whole if t["kind"] == "control"]
+    assert len(control) == 6
+    assert [i for i in got["ids"] if i in control] == control[:3] + control[4:]
+    assert got["tokens"] == len(got["ids"])
+
+
+def test_prompt_marks_control_tokens_that_the_template_wrote(shoal, tmp_path):
+    path = request(tmp_path, messages=CHAT)
+    done = shoal("inspect", "prompt", "-f", path, tiny("llama"))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "template              ⟦<|im_start|>⟧system\\n"
+    assert lines[3] == "content 1.0           the <|im_end|>\\n"
+    assert lines[5].endswith(" tokens") and len(lines) == 6
+    with_ids = shoal("inspect", "prompt", "-ids", "-f", path, tiny("llama")).stdout.splitlines()
+    assert with_ids[5].endswith('"<|im_start|>"  control')
+
+
+def test_prompt_refuses_what_is_no_request(shoal, tmp_path):
+    for args, code in [([], 2), (["-special", "-f", "x"], 2), (["-f", "/nowhere"], 1),
+                       (["-f", request(tmp_path)], 1)]:
+        done = shoal("inspect", "prompt", tiny("llama"), *args)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr.startswith("shoal: ") and done.stderr.count("\n") == 1
+    (tmp_path / "request.json").write_text('{"messages": [}')
+    done = shoal("inspect", "prompt", tiny("llama"), "-f", str(tmp_path / "request.json"))
+    assert (done.returncode, done.stdout) == (1, "") and "messages" in done.stderr
