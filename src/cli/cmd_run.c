@@ -155,7 +155,8 @@ static bool cmd_run_run(struct cmd_context *c, struct err *e)
     struct library_entry model;
     if (!cmd_bool(c, "local"))
         return err_set(e, ERR_USAGE, "run: talking to a server is not built yet; add -local");
-    log_init(&(struct log_options){.level = LOG_LEVEL_WARN, .fd = STDERR_FILENO, .name = "run"});
+    /* A failure reaches the user as one sentence; lines of a log beside it would only hide that. */
+    log_init(&(struct log_options){.level = LOG_LEVEL_WARN, .fd = -1, .name = "run"});
     if (!cmd_models_find(c, c->words[0], &model, e))
         return false;
     if (model.broken.len)

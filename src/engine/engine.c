@@ -320,7 +320,8 @@ static bool engine_try(struct engine *en, struct err *e)
         kv_pool_unref(&en->pool, g, page[g]);
     if (ok && (!isfinite(out.logprob[0]) || out.ids[0] < 0))
         return err_set(e, ERR_FORMAT,
-                       "model: its first step gives no numbers; the weights hold NaN or infinity");
+                       "%.*s: its first step gives no numbers; the weights hold NaN or infinity",
+                       STR_ARG(model_file_name(en->file)));
     return ok;
 }
 

@@ -103,7 +103,7 @@ static void host_send(struct host *h, const struct api_frame *f, bool is_last, i
 static void host_fault(struct host *h, const struct err *why)
 {
     struct api_frame f = {.kind = API_FRAME_FAULT, .fault = *why};
-    log_error("engine: %s", why->text);
+    log_info("engine: %s", why->text); /* the endpoint says it where people look */
     host_send(h, &f, true, 1);
 }
 

@@ -311,6 +311,15 @@ static bool library_is_path(str name)
     return str_find_byte(name, '/') != STR_NONE || str_ends(name, STR(".gguf"));
 }
 
+/* A directory is a model if it says what it is: config.json. */
+static bool library_is_safetensors(str path, const struct file_info *info, struct arena *a)
+{
+    struct file_info config;
+    struct err why;
+    str name = info->is_dir ? arena_printf(a, "%.*s/config.json", STR_ARG(path)) : (str){NULL, 0};
+    return name.p && file_stat(&config, name.p, &why);
+}
+
 static bool library_find_path(const struct library *l, str name, struct arena *a,
                               struct library_entry *out)
 {
@@ -330,7 +339,7 @@ static bool library_find_path(const struct library *l, str name, struct arena *a
         .path = path,
         .file_name = base,
         .source = LIBRARY_SOURCE_DIR,
-        .is_safetensors = info.is_dir,
+        .is_safetensors = library_is_safetensors(path, &info, a),
         .size = info.size,
         .modified_ns = info.mtime_ns,
     };

@@ -1,19 +1,20 @@
 """A bad model file gets one sentence and exit 1: no crash, no hang, nothing lost.
 
-Every case goes through the real binary.
+Every case goes through the real binary, once to look at the file and once to run it.
 """
 import os
 import shutil
 import struct
 import subprocess
 import tempfile
+import time
 
 import pytest
 
 from conftest import ROOT, SHOAL
 
 MODEL = os.path.join(ROOT, "build", "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
-COMMANDS = [("inspect", "plan")]
+COMMANDS = [("inspect", "plan"), ("run", "-local")]
 
 
 def text(s):
@@ -90,6 +91,16 @@ def test_a_file_cut_anywhere_is_refused(shoal, tmp_path, size):
     refuse(shoal, path)
 
 
+def test_nan_scales_are_refused(shoal, tmp_path):
+    path = tmp_path / "nan.gguf"
+    shutil.copyfile(MODEL, path)
+    size = os.path.getsize(path)
+    with open(path, "r+b") as f:
+        f.seek(size // 2)
+        f.write(b"\xff" * 4096)
+    expect_refusal(shoal("run", "-local", str(path), "hello"), path, "NaN")
+
+
 def test_a_missing_file_a_directory_a_fifo_and_devices_are_refused(shoal, tmp_path):
     refuse(shoal, tmp_path / "none.gguf")
     (tmp_path / "folder.gguf").mkdir()
@@ -133,3 +144,25 @@ def test_split_sets_that_miss_or_repeat_a_piece_or_go_in_circles_are_refused(sho
     first.unlink()
     first.symlink_to(second.name)
     refuse(shoal, first)
+
+
+@pytest.mark.parametrize("change", ["truncate", "overwrite"])
+def test_a_file_that_changes_while_it_loads_never_ends_in_a_signal(home, tmp_path, change):
+    """An answer or a sentence; each round changes the file a little later."""
+    for delay_ms in (0, 20, 50, 100, 200, 400):
+        path = tmp_path / "moving.gguf"
+        shutil.copyfile(MODEL, path)
+        process = subprocess.Popen(
+            [SHOAL, "run", "-local", "-n", "4", str(path), "hello"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"HOME": str(home)}, text=True)
+        time.sleep(delay_ms / 1000)
+        if change == "truncate":
+            os.truncate(path, 4096)
+        else:
+            with open(path, "r+b") as f:
+                f.seek(1 << 20)
+                f.write(os.urandom(8 << 20))
+        out, err = process.communicate(timeout=60)
+        assert process.returncode in (0, 1), (delay_ms, process.returncode, err)
+        if process.returncode == 1:
+            assert err.startswith("shoal: ") and err.count("\n") == 1, (delay_ms, out, err)
