@@ -1,0 +1,197 @@
+"""shoal run -local: a private engine child, from the outside. Tiny models, one real one."""
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import ROOT, SHOAL
+
+TINY = os.path.join(ROOT, "build", "tiny", "llama.gguf")
+REAL = os.path.join(ROOT, "build", "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+TIMINGS = re.compile(r"^\[(\d+) tokens in \((\d+) cached\), (\d+) out; "
+                     r"prefill [\d.]+ tokens/s, decode [\d.]+ tokens/s\]$", re.M)
+
+
+def children_of(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            return [int(p) for p in f.read().split()]
+    except FileNotFoundError:
+        return []
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(what, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        got = what()
+        if got:
+            return got
+        time.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+def test_a_real_model_answers_and_says_how_fast(shoal):
+    done = shoal("run", "-local", "-timings", "-n", "24", REAL, "Write one sentence about rain.")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 3
+    tokens_in, cached, out = map(int, TIMINGS.search(done.stderr).groups())
+    assert tokens_in > 20 and cached == 0 and 1 <= out <= 24
+
+
+def test_the_prompt_is_the_words_then_what_comes_on_stdin(shoal):
+    counts = {}
+    for name, words, stdin in (("words", ["ab", "cd"], b""), ("stdin", [], b"ab cd"),
+                               ("both", ["ab", "cd"], b"ef")):
+        done = shoal("run", "-local", "-timings", "-n", "1", TINY, *words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        counts[name] = int(TIMINGS.search(done.stderr).group(1))
+    assert counts["words"] == counts["stdin"]
+    assert counts["both"] == counts["words"] + len("\n\nef")
+
+
+def test_n_limits_the_reply_and_says_so(shoal):
+    done = shoal("run", "-local", "-timings", "-n", "3", TINY, "ab")
+    assert done.returncode == 0
+    assert int(TIMINGS.search(done.stderr).group(3)) == 3
+    assert "[ended: max_tokens]\n" in done.stderr
+
+
+def test_a_model_of_the_own_store_is_found_by_name(shoal, home):
+    store = home / ".shoal" / "models"
+    store.mkdir(parents=True)
+    (store / "small.gguf").symlink_to(TINY)
+    for name in ("small", "SMALL", "small.gguf", "sma"):
+        assert shoal("run", "-local", "-n", "1", name, "ab").returncode == 0, name
+
+
+@pytest.mark.parametrize("args, code, sentence", [
+    (["-local", TINY, "-n", "5"], 2, f"run: -n stands behind {TINY}; flags come first"),
+    (["-local", "nosuch", "ab"], 1, 'no model "nosuch"; `shoal list` shows what is there'),
+    (["-local", TINY], 2, "run: no prompt, neither as words nor on stdin"),
+    ([TINY, "ab"], 2, "run: talking to a server is not built yet; add -local"),
+])
+def test_what_cannot_be_is_one_sentence(shoal, home, args, code, sentence):
+    (home / ".shoal" / "models").mkdir(parents=True)
+    (home / ".shoal" / "models" / "other.gguf").symlink_to(TINY)
+    done = shoal("run", *args)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"shoal: {sentence}\n")
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_reply_and_the_child(home, number, code):
+    process = subprocess.Popen([SHOAL, "run", "-local", REAL, "Tell a very long story."],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env={"HOME": str(home)})
+    assert process.stdout.read(1)
+    child = wait_until(lambda: children_of(process.pid))[0]
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == code
+    wait_until(lambda: not is_alive(child))
+
+
+def test_the_child_dies_with_its_parent(home):
+    process = subprocess.Popen([SHOAL, "run", "-local", REAL, "Tell a very long story."],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, env={"HOME": str(home)})
+    assert process.stdout.read(1)
+    child = wait_until(lambda: children_of(process.pid))[0]
+    process.kill()
+    process.communicate(timeout=20)
+    wait_until(lambda: not is_alive(child))
+
+
+def test_a_killed_child_is_replaced_and_the_reply_goes_on(home):
+    process = subprocess.Popen(
+        [SHOAL, "run", "-local", "-timings", "-n", "48", REAL, "Write about a lighthouse."],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={"HOME": str(home)})
+    first = process.stdout.read(1)
+    os.kill(wait_until(lambda: children_of(process.pid))[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert len((first + out).decode().split()) > 10
+    assert TIMINGS.search(err.decode()), err
+
+
+class Terminal:
+    """A conversation on a terminal of its own."""
+
+    def __init__(self, home, *args):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(SHOAL, [SHOAL, *args], {"HOME": str(home), "TERM": "xterm",
+                                               "LC_ALL": "C.UTF-8"})
+        self.text = ""
+
+    def read_until(self, pattern, seconds=30):
+        """What came up to the end of the pattern; the rest stays."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.text):
+            left = end - time.monotonic()
+            assert left > 0, f"no {pattern!r} in {self.text!r}"
+            if select.select([self.fd], [], [], left)[0]:
+                try:
+                    self.text += os.read(self.fd, 65536).decode("utf-8", "replace")
+                except OSError:
+                    assert re.search(pattern, self.text), self.text
+        to = re.search(pattern, self.text).end()
+        got, self.text = self.text[:to], self.text[to:]
+        return got
+
+    def say(self, line):
+        os.write(self.fd, line.encode() + b"\n")
+
+    def end(self):
+        status = os.waitpid(self.pid, 0)[1]
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+PROMPT = r">>> (?:\x1b\[[0-9;?]*[a-zA-Z])*$"
+
+
+def test_a_conversation_on_a_terminal_keeps_its_history(home):
+    t = Terminal(home, "run", "-local", "-n", "4", "-timings", TINY)
+    t.read_until(PROMPT)
+    t.say("/help")
+    help_text = t.read_until(PROMPT)
+    for command in ("/bye", "/clear", "/help"):
+        assert command in help_text
+    t.say("a text that is longer than a page of the cache, which holds 32 tokens")
+    first = t.read_until(r"tokens/s\]")
+    t.read_until(PROMPT)
+    t.say("cd")
+    second = t.read_until(r"tokens/s\]")
+    assert int(re.search(r"\((\d+) cached", second).group(1)) > 0, second
+    assert int(re.search(r"(\d+) tokens in", second).group(1)) > \
+        int(re.search(r"(\d+) tokens in", first).group(1))
+    t.read_until(PROMPT)
+    t.say("/bye")
+    assert t.end() == 0
+    history = home / ".shoal" / "history"
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_ctrl_c_cancels_the_reply_only(home):
+    t = Terminal(home, "run", "-local", REAL)
+    t.read_until(PROMPT)
+    t.say("Tell a very long story about the sea.")
+    t.read_until(r"sea\.[^>]*\w+ \w+ \w+ ")
+    os.write(t.fd, b"\x03")
+    t.read_until(PROMPT)
+    t.say("/bye")
+    assert t.end() == 0
