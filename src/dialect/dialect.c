@@ -7,6 +7,18 @@ const struct dialect_limits dialect_limits_default = {
     .logit_bias_max = 1024, .n_max = 8, .features = 0,
 };
 
+void dialect_state_deinit(struct dialect_state *st)
+{
+    for (uint32_t i = 0; st->choices && i < st->choices_count; i++) {
+        buf_deinit(&st->choices[i].content);
+        buf_deinit(&st->choices[i].reasoning);
+        buf_deinit(&st->choices[i].logprobs);
+        buf_deinit(&st->choices[i].calls);
+    }
+    st->choices = NULL;
+    arena_deinit(&st->keep);
+}
+
 /* ---- Finding a dialect ---- */
 
 const struct dialect *dialect_of(str name)

@@ -19,6 +19,7 @@
 #include "api/api_event.h"
 
 #define DIALECT_DEPTH_MAX 128
+#define DIALECT_REPLY_MAX ((size_t)64 << 20)
 
 struct dialect_path {
     const char *method, *path; /* "POST", "/v1/chat/completions"; "{}" stands for one segment */
@@ -50,26 +51,34 @@ struct dialect_in {
     const struct dialect_limits *limits;
 };
 
+/* What one choice of a reply has come to; not streamed: all of it, else what its form needs. */
+struct dialect_choice {
+    struct buf content, reasoning;
+    struct buf logprobs, calls; /* JSON, elements of an array */
+    uint32_t calls_count, content_tokens;
+    bool is_begun, in_call, is_done;
+    enum api_done reason;
+};
 /* What a reply's form needs, from read_request to the last event. The caller gives state_size
  * zeroed bytes and calls dialect_state_deinit. Every dialect's own state begins with this. */
-struct dialect_choice;
 struct dialect_state {
     const struct dialect *dialect;
-    str request_id, model;    /* model: the name asked for, or the one that answered instead */
+    str request_id, model; /* model: the name asked for; the caller may put the one that answered */
     int64_t time_s;
-    uint64_t seed;
-    bool stream, is_begun, is_over;
+    uint64_t seed;         /* the one in use: the caller puts a drawn one here */
+    bool stream;
+    bool is_begun;         /* bytes of the reply are out, pings too: errors are in-band */
+    bool is_over;          /* the last byte is written */
     uint32_t choices_count, choices_done;
     struct dialect_choice *choices;
     str leg, leg_model;
     uint64_t model_hash;
     struct api_usage usage;
-    bool has_usage;
     struct api_queued queued;
     struct api_note notes[API_NOTES_MAX];
     uint32_t notes_count;
-    size_t reply_max; /* bytes kept for a reply that is not streamed; set by the caller */
-    bool is_full;     /* reply_max was reached: the reply is an error */
+    struct arena keep; /* texts of events that are needed later */
+    size_t reply_max;  /* bytes kept for a reply that is not streamed; 0 = DIALECT_REPLY_MAX */
 };
 void dialect_state_deinit(struct dialect_state *st);
 

@@ -2,12 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dialect/dialect_openai_reply.h"
 #include "dialect/dialect_read.h"
-
-struct openai_chat {
-    struct dialect_state s;
-    bool include_usage;
-};
 
 /* What the reader learns in one field and needs in another. */
 struct reading {
@@ -280,7 +276,7 @@ static bool read_messages(struct dialect_read *r, struct json v)
 
 static bool read_stream_options(struct dialect_read *r, struct json v)
 {
-    struct openai_chat *st = (struct openai_chat *)r->st;
+    struct dialect_openai_state *st = (struct dialect_openai_state *)r->st;
     struct json usage = json_member(v, "include_usage");
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
@@ -747,6 +743,8 @@ const struct dialect dialect_openai_chat = {
     .name = "openai_chat",
     .paths = paths,
     .paths_count = countof(paths),
-    .state_size = sizeof(struct openai_chat),
+    .state_size = sizeof(struct dialect_openai_state),
     .read_request = read_request,
+    .write_event = dialect_openai_reply_event,
+    .write_error = dialect_openai_reply_error,
 };

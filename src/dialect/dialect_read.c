@@ -488,5 +488,6 @@ bool dialect_read_finish(struct dialect_read *r)
     r->st->stream = rq->stream;
     r->st->seed = rq->seed;
     r->st->choices_count = api_request_choices(rq);
-    return api_request_check(rq, r->e);
+    r->st->choices = dialect_read_array(r, r->st->choices_count, sizeof *r->st->choices);
+    return r->st->choices != NULL && api_request_check(rq, r->e);
 }

@@ -1,0 +1,392 @@
+#include "dialect/dialect_openai_reply.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CHUNK_MAX ((size_t)16 << 20)
+
+static const char *finish_reason(enum api_done reason)
+{
+    switch (reason) {
+    case API_DONE_EOS: case API_DONE_STOP_STRING: case API_DONE_SCHEMA_END:
+        return "stop";
+    case API_DONE_CALLS: case API_DONE_TOOL_LIMIT:
+        return "tool_calls";
+    case API_DONE_REFUSAL:
+        return "content_filter";
+    case API_DONE_CANCELLED:
+        return "error";
+    case API_DONE_MAX_TOKENS: case API_DONE_MAX_GEN: case API_DONE_CONTEXT_FULL:
+    case API_DONE_DEADLINE: case API_DONE_LOOP: case API_DONE_COUNT_:
+        break;
+    }
+    return "length";
+}
+
+/* ---- Parts of both forms ---- */
+
+static void put_head(struct json_writer *w, const struct dialect_state *st, const char *object)
+{
+    char fingerprint[32];
+    snprintf(fingerprint, sizeof fingerprint, "fp_%016llx", (unsigned long long)st->model_hash);
+    json_key_z(w, "id");
+    dialect_write_id(w, st, "chatcmpl-");
+    json_key_z(w, "object");
+    json_put_text_z(w, object);
+    json_key_z(w, "created");
+    json_put_i64(w, st->time_s);
+    json_key_z(w, "model");
+    json_put_text(w, st->model);
+    json_key_z(w, "system_fingerprint");
+    json_put_text_z(w, fingerprint);
+}
+
+static void put_usage(struct json_writer *w, const struct api_usage *u)
+{
+    json_open_object(w);
+    json_key_z(w, "prompt_tokens");
+    json_put_u64(w, u->prompt_tokens);
+    json_key_z(w, "completion_tokens");
+    json_put_u64(w, u->output_tokens);
+    json_key_z(w, "total_tokens");
+    json_put_u64(w, (uint64_t)u->prompt_tokens + u->output_tokens);
+    json_key_z(w, "prompt_tokens_details");
+    json_open_object(w);
+    json_key_z(w, "cached_tokens");
+    json_put_u64(w, u->cached_tokens);
+    json_close_object(w);
+    json_key_z(w, "completion_tokens_details");
+    json_open_object(w);
+    json_key_z(w, "reasoning_tokens");
+    json_put_u64(w, u->reasoning_tokens);
+    json_key_z(w, "accepted_prediction_tokens");
+    json_put_u64(w, u->draft_accepted_tokens);
+    json_key_z(w, "rejected_prediction_tokens");
+    json_put_u64(w, u->draft_rejected_tokens);
+    json_close_object(w);
+    json_close_object(w);
+}
+
+static void put_error(struct json_writer *w, const struct api_error *e)
+{
+    struct dialect_error_row row = dialect_error(e);
+    json_key_z(w, "error");
+    json_open_object(w);
+    json_key_z(w, "message");
+    dialect_write_message(w, e);
+    json_key_z(w, "type");
+    json_put_text_z(w, row.openai_type);
+    json_key_z(w, "param");
+    if (e->param.len)
+        json_put_text(w, e->param);
+    else
+        json_put_null(w);
+    json_key_z(w, "code");
+    json_put_text_z(w, row.code);
+    if (e->err.code == ERR_CONTEXT) {
+        json_key_z(w, "prompt_tokens");
+        json_put_u64(w, e->prompt_tokens);
+        json_key_z(w, "limit");
+        json_put_u64(w, e->limit);
+    }
+    json_close_object(w);
+}
+
+/* ---- Streamed ---- */
+
+/* What one chunk says of one choice. */
+struct delta {
+    uint32_t choice;
+    bool role;
+    const struct api_event *ev; /* REASONING, CONTENT, CALL_*, DONE, or NULL */
+    const char *finish;
+};
+
+static void put_call_delta(struct json_writer *w, const struct api_event *ev)
+{
+    const struct api_call *c = &ev->call;
+    bool begins = ev->kind == API_EVENT_CALL_BEGIN;
+    json_key_z(w, "tool_calls");
+    json_open_array(w);
+    json_open_object(w);
+    json_key_z(w, "index");
+    json_put_u64(w, c->index);
+    if (begins) {
+        json_key_z(w, "id");
+        json_put_text(w, c->id);
+        json_key_z(w, "type");
+        json_put_text_z(w, "function");
+    }
+    json_key_z(w, "function");
+    json_open_object(w);
+    if (begins) {
+        json_key_z(w, "name");
+        json_put_text(w, c->name);
+    }
+    json_key_z(w, "arguments");
+    json_put_text(w, begins ? (str){"", 0} : c->args);
+    json_close_object(w);
+    json_close_object(w);
+    json_close_array(w);
+}
+
+static void put_delta(struct json_writer *w, const struct delta *d)
+{
+    json_key_z(w, "delta");
+    json_open_object(w);
+    if (d->role) {
+        json_key_z(w, "role");
+        json_put_text_z(w, "assistant");
+        json_key_z(w, "content");
+        json_put_text_z(w, "");
+    } else if (d->ev && d->ev->kind == API_EVENT_REASONING) {
+        json_key_z(w, "reasoning_content");
+        json_put_text(w, d->ev->text.text);
+        json_key_z(w, "reasoning");
+        json_put_text(w, d->ev->text.text);
+    } else if (d->ev && d->ev->kind == API_EVENT_CONTENT) {
+        json_key_z(w, "content");
+        json_put_text(w, d->ev->text.text);
+    } else if (d->ev && d->ev->kind != API_EVENT_DONE) {
+        put_call_delta(w, d->ev);
+    }
+    json_close_object(w);
+}
+
+static void put_delta_logprobs(struct json_writer *w, const struct api_event *ev)
+{
+    json_key_z(w, "logprobs");
+    if (ev == NULL || ev->kind != API_EVENT_CONTENT || ev->text.logprobs_count == 0) {
+        json_put_null(w);
+        return;
+    }
+    json_open_object(w);
+    json_key_z(w, "content");
+    json_open_array(w);
+    dialect_write_logprobs(w, &ev->text);
+    json_close_array(w);
+    json_key_z(w, "refusal");
+    json_put_null(w);
+    json_close_object(w);
+}
+
+/* d NULL: the chunk of the usage, without choices. */
+static void chunk(struct buf *out, struct dialect_state *st, const struct delta *d)
+{
+    struct buf json;
+    buf_init(&json, CHUNK_MAX);
+    struct json_writer w = json_writer(&json);
+    json_open_object(&w);
+    put_head(&w, st, "chat.completion.chunk");
+    json_key_z(&w, "choices");
+    json_open_array(&w);
+    if (d) {
+        json_open_object(&w);
+        json_key_z(&w, "index");
+        json_put_u64(&w, d->choice);
+        put_delta(&w, d);
+        put_delta_logprobs(&w, d->role ? NULL : d->ev);
+        json_key_z(&w, "finish_reason");
+        if (d->finish)
+            json_put_text_z(&w, d->finish);
+        else
+            json_put_null(&w);
+        json_close_object(&w);
+    }
+    json_close_array(&w);
+    json_key_z(&w, "usage");
+    if (d)
+        json_put_null(&w);
+    else
+        put_usage(&w, &st->usage);
+    bool is_done = d && d->ev && d->ev->kind == API_EVENT_DONE;
+    if (is_done && dialect_write_is_last(st)) {
+        json_key_z(&w, "shoal");
+        dialect_write_shoal(&w, st, st->choices[d->choice].reason);
+    }
+    json_close_object(&w);
+    dialect_write_sse(out, &json);
+    buf_deinit(&json);
+}
+
+static void stream_done(struct buf *out, struct dialect_state *st)
+{
+    const struct dialect_openai_state *own = (const struct dialect_openai_state *)st;
+    if (!dialect_write_is_last(st))
+        return;
+    if (own->include_usage)
+        chunk(out, st, NULL);
+    buf_add_z(out, "data: [DONE]\n\n");
+    st->is_over = true;
+}
+
+static void stream_event(struct buf *out, struct dialect_state *st, uint32_t choice,
+                         const struct api_event *ev)
+{
+    struct dialect_choice *c = &st->choices[choice];
+    bool is_text = ev->kind == API_EVENT_REASONING || ev->kind == API_EVENT_CONTENT;
+    bool is_call = ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS;
+    if ((is_text && ev->text.text.len == 0) || !(is_text || is_call || ev->kind == API_EVENT_DONE))
+        return;
+    if (!c->is_begun) {
+        chunk(out, st, &(struct delta){.choice = choice, .role = true});
+        c->is_begun = st->is_begun = true;
+    }
+    bool is_done = ev->kind == API_EVENT_DONE;
+    chunk(out, st, &(struct delta){.choice = choice, .ev = ev,
+                                   .finish = is_done ? finish_reason(c->reason) : NULL});
+    if (is_done)
+        stream_done(out, st);
+}
+
+/* ---- Not streamed ---- */
+
+/* Calls are kept as JSON whose last string, the arguments, is open until CALL_END. */
+static bool remember_call(struct dialect_state *st, struct dialect_choice *c,
+                          const struct api_event *ev)
+{
+    struct buf *to = &c->calls;
+    if (to->size_max == 0)
+        buf_init(to, st->reply_max ? st->reply_max : DIALECT_REPLY_MAX);
+    if (ev->kind == API_EVENT_CALL_ARGS)
+        return json_add_escaped(to, ev->call.args);
+    if (ev->kind == API_EVENT_CALL_END)
+        return buf_add_z(to, "\"}}");
+    bool ok = buf_add_z(to, c->calls_count++ ? ",{\"id\":\"" : "{\"id\":\"");
+    ok = ok && json_add_escaped(to, ev->call.id);
+    ok = ok && buf_add_z(to, "\",\"type\":\"function\",\"function\":{\"name\":\"");
+    ok = ok && json_add_escaped(to, ev->call.name);
+    return ok && buf_add_z(to, "\",\"arguments\":\"");
+}
+
+static void put_message(struct json_writer *w, const struct dialect_choice *c)
+{
+    json_key_z(w, "message");
+    json_open_object(w);
+    json_key_z(w, "role");
+    json_put_text_z(w, "assistant");
+    json_key_z(w, "content");
+    if (c->content.len || c->calls_count == 0)
+        json_put_text(w, buf_view(&c->content));
+    else
+        json_put_null(w);
+    json_key_z(w, "refusal");
+    json_put_null(w);
+    if (c->reasoning.len) {
+        json_key_z(w, "reasoning_content");
+        json_put_text(w, buf_view(&c->reasoning));
+        json_key_z(w, "reasoning");
+        json_put_text(w, buf_view(&c->reasoning));
+    }
+    if (c->calls_count) {
+        json_key_z(w, "tool_calls");
+        json_open_array(w);
+        json_put_raw(w, buf_view(&c->calls));
+        json_close_array(w);
+    }
+    json_close_object(w);
+}
+
+static void put_choice(struct json_writer *w, const struct dialect_state *st, uint32_t index)
+{
+    const struct dialect_choice *c = &st->choices[index];
+    json_open_object(w);
+    json_key_z(w, "index");
+    json_put_u64(w, index);
+    put_message(w, c);
+    json_key_z(w, "logprobs");
+    if (c->logprobs.len) {
+        json_open_object(w);
+        json_key_z(w, "content");
+        json_open_array(w);
+        json_put_raw(w, buf_view(&c->logprobs));
+        json_close_array(w);
+        json_key_z(w, "refusal");
+        json_put_null(w);
+        json_close_object(w);
+    } else {
+        json_put_null(w);
+    }
+    json_key_z(w, "finish_reason");
+    json_put_text_z(w, finish_reason(c->reason));
+    json_close_object(w);
+}
+
+static void whole(struct buf *out, struct dialect_state *st, enum api_done reason)
+{
+    struct json_writer w = json_writer(out);
+    json_open_object(&w);
+    put_head(&w, st, "chat.completion");
+    json_key_z(&w, "choices");
+    json_open_array(&w);
+    for (uint32_t i = 0; i < st->choices_count; i++)
+        put_choice(&w, st, i);
+    json_close_array(&w);
+    json_key_z(&w, "usage");
+    put_usage(&w, &st->usage);
+    json_key_z(&w, "seed");
+    json_put_u64(&w, st->seed);
+    json_key_z(&w, "shoal");
+    dialect_write_shoal(&w, st, reason);
+    json_close_object(&w);
+    st->is_begun = st->is_over = true;
+}
+
+static void too_long(struct buf *out, struct dialect_state *st)
+{
+    struct api_error e;
+    api_error_set(&e, ERR_INTERNAL, "", STR(""), "the reply is longer than %zu bytes; a stream has "
+                  "no such limit", st->reply_max ? st->reply_max : DIALECT_REPLY_MAX);
+    dialect_openai_reply_error(out, st, &e);
+}
+
+static void whole_event(struct buf *out, struct dialect_state *st, uint32_t choice,
+                        const struct api_event *ev)
+{
+    bool is_call = ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS ||
+                   ev->kind == API_EVENT_CALL_END;
+    if (is_call && !remember_call(st, &st->choices[choice], ev)) {
+        too_long(out, st);
+    } else if (ev->kind == API_EVENT_DONE && dialect_write_is_last(st)) {
+        whole(out, st, ev->done.reason);
+    }
+}
+
+/* ---- Entry points ---- */
+
+void dialect_openai_reply_event(struct buf *out, struct dialect_state *st, uint32_t choice,
+                                const struct api_event *ev)
+{
+    if (st->is_over)
+        return;
+    if (ev->kind == API_EVENT_ERROR) {
+        dialect_openai_reply_error(out, st, &ev->error);
+    } else if (!dialect_write_remember(st, choice, ev)) {
+        too_long(out, st);
+    } else if (st->stream) {
+        stream_event(out, st, choice, ev);
+    } else {
+        whole_event(out, st, choice, ev);
+    }
+}
+
+void dialect_openai_reply_error(struct buf *out, struct dialect_state *st,
+                                const struct api_error *e)
+{
+    struct buf json;
+    buf_init(&json, CHUNK_MAX);
+    struct json_writer w = json_writer(&json);
+    json_open_object(&w);
+    put_error(&w, e);
+    json_close_object(&w);
+    if (st->stream && st->is_begun) {
+        dialect_write_sse(out, &json);
+        /* An error may come before a choice began: its last chunk is that of choice 0 then. */
+        chunk(out, st, &(struct delta){.choice = 0, .finish = "error"});
+        buf_add_z(out, "data: [DONE]\n\n");
+    } else {
+        buf_add(out, buf_view(&json));
+    }
+    buf_deinit(&json);
+    st->is_begun = st->is_over = true;
+}

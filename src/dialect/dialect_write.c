@@ -1,0 +1,226 @@
+#include "dialect/dialect_write.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define KEEP_MAX ((size_t)256 << 10)
+
+/* ---- Remembering ---- */
+
+static str keep(struct dialect_state *st, str s)
+{
+    if (st->keep.bytes_max == 0)
+        arena_init(&st->keep, KEEP_MAX);
+    str copy = arena_copy(&st->keep, s);
+    return copy.p ? copy : (str){"", 0};
+}
+
+static bool append(struct dialect_state *st, struct buf *to, str text)
+{
+    if (to->size_max == 0)
+        buf_init(to, st->reply_max ? st->reply_max : DIALECT_REPLY_MAX);
+    return buf_add(to, text);
+}
+
+/* One JSON element behind those that are there. */
+static bool append_json(struct dialect_state *st, struct buf *to, const struct buf *json)
+{
+    return json->len == 0 || ((to->len == 0 || append(st, to, STR(","))) &&
+                              append(st, to, buf_view(json)) && !json->full);
+}
+
+static bool remember_text(struct dialect_state *st, struct dialect_choice *c,
+                          const struct api_event *ev)
+{
+    struct buf json;
+    bool ok = append(st, ev->kind == API_EVENT_REASONING ? &c->reasoning : &c->content,
+                     ev->text.text);
+    if (ev->kind == API_EVENT_REASONING || ev->text.logprobs_count == 0)
+        return ok;
+    buf_init(&json, DIALECT_REPLY_MAX);
+    struct json_writer w = json_writer(&json);
+    dialect_write_logprobs(&w, &ev->text);
+    ok = ok && append_json(st, &c->logprobs, &json);
+    buf_deinit(&json);
+    return ok;
+}
+
+static bool remember_event(struct dialect_state *st, struct dialect_choice *c,
+                           const struct api_event *ev)
+{
+    switch (ev->kind) {
+    case API_EVENT_QUEUED:
+        st->queued = ev->queued;
+        break;
+    case API_EVENT_STARTED:
+        st->leg = keep(st, ev->started.leg);
+        st->leg_model = keep(st, ev->started.model);
+        st->model_hash = ev->started.model_hash;
+        break;
+    case API_EVENT_NOTE:
+        if (st->notes_count < API_NOTES_MAX)
+            st->notes[st->notes_count++] = (struct api_note){keep(st, ev->note.code),
+                                                             keep(st, ev->note.text)};
+        break;
+    case API_EVENT_USAGE:
+        st->usage = ev->usage;
+        break;
+    case API_EVENT_DONE:
+        c->reason = ev->done.reason;
+        st->choices_done += !c->is_done;
+        c->is_done = true;
+        break;
+    case API_EVENT_REASONING: case API_EVENT_CONTENT:
+        return st->stream || remember_text(st, c, ev);
+    case API_EVENT_PROGRESS: case API_EVENT_CALL_BEGIN: case API_EVENT_CALL_ARGS:
+    case API_EVENT_CALL_END: case API_EVENT_EMBEDDING: case API_EVENT_TOKENS:
+    case API_EVENT_MODELS: case API_EVENT_ERROR: case API_EVENT_COUNT_:
+        break;
+    }
+    return true;
+}
+
+bool dialect_write_remember(struct dialect_state *st, uint32_t choice, const struct api_event *ev)
+{
+    must(choice < st->choices_count);
+    return remember_event(st, &st->choices[choice], ev);
+}
+
+/* ---- Writing ---- */
+
+void dialect_write_id(struct json_writer *w, const struct dialect_state *st, const char *prefix)
+{
+    char id[64];
+    str letters = str_starts(st->request_id, STR("req_")) ? str_from(st->request_id, 4)
+                                                          : st->request_id;
+    snprintf(id, sizeof id, "%s%.*s", prefix, (int)base_min(letters.len, 40),
+             letters.len ? letters.p : "");
+    json_put_text_z(w, id);
+}
+
+static double ms_of(uint64_t ns) { return (double)(ns / 1000) / 1000; }
+
+static double per_second(uint32_t tokens, uint64_t ns)
+{
+    double rate = ns ? (double)tokens * 1e9 / (double)ns : 0;
+    return (double)(int64_t)(rate * 100 + 0.5) / 100;
+}
+
+static void put_timings(struct json_writer *w, const struct api_usage *u)
+{
+    uint32_t computed = u->prompt_tokens > u->cached_tokens ? u->prompt_tokens - u->cached_tokens
+                                                            : 0;
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"queue_ms", ms_of(u->queue_ns)}, {"load_ms", ms_of(u->load_ns)},
+                {"prefill_ms", ms_of(u->prefill_ns)}, {"decode_ms", ms_of(u->decode_ns)},
+                {"prefill_tps", per_second(computed, u->prefill_ns)},
+                {"decode_tps", per_second(u->output_tokens, u->decode_ns)}};
+    json_key_z(w, "timings");
+    json_open_object(w);
+    for (size_t i = 0; i < countof(rows); i++) {
+        json_key_z(w, rows[i].name);
+        json_put_double(w, rows[i].value);
+    }
+    json_close_object(w);
+}
+
+static void put_truncated(struct json_writer *w, const struct api_queued *q)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+    } rows[] = {{"messages", q->cut_messages}, {"tokens", q->cut_tokens},
+                {"kept_tokens", q->kept_tokens}, {"first_kept", q->first_kept}};
+    json_key_z(w, "truncated");
+    json_open_object(w);
+    for (size_t i = 0; i < countof(rows); i++) {
+        json_key_z(w, rows[i].name);
+        json_put_u64(w, rows[i].value);
+    }
+    json_close_object(w);
+}
+
+void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
+                         enum api_done reason)
+{
+    json_open_object(w);
+    json_key_z(w, "request_id");
+    json_put_text(w, st->request_id);
+    json_key_z(w, "leg");
+    json_put_text(w, st->leg);
+    json_key_z(w, "model");
+    json_put_text(w, st->leg_model);
+    json_key_z(w, "seed");
+    json_put_u64(w, st->seed);
+    json_key_z(w, "finish");
+    json_put_text_z(w, api_event_done_name(reason));
+    put_timings(w, &st->usage);
+    json_key_z(w, "cache");
+    json_open_object(w);
+    json_key_z(w, "prompt");
+    json_put_u64(w, st->usage.prompt_tokens);
+    json_key_z(w, "cached");
+    json_put_u64(w, st->usage.cached_tokens);
+    json_key_z(w, "reason");
+    json_put_null(w);
+    json_close_object(w);
+    if (st->queued.cut_messages)
+        put_truncated(w, &st->queued);
+    json_key_z(w, "warnings");
+    json_open_array(w);
+    for (uint32_t i = 0; i < st->notes_count; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "%.*s; %.*s", STR_ARG(st->notes[i].code),
+                 (int)base_min(st->notes[i].text.len, 300),
+                 st->notes[i].text.len ? st->notes[i].text.p : "");
+        json_put_text_z(w, text);
+    }
+    json_close_array(w);
+    json_close_object(w);
+}
+
+static void put_top(struct json_writer *w, const struct api_top *t)
+{
+    json_key_z(w, "token");
+    json_put_text(w, t->bytes);
+    json_key_z(w, "logprob");
+    json_put_float(w, t->logprob);
+    json_key_z(w, "bytes");
+    json_open_array(w);
+    for (size_t i = 0; i < t->bytes.len; i++)
+        json_put_u64(w, (uint8_t)t->bytes.p[i]);
+    json_close_array(w);
+}
+
+void dialect_write_logprobs(struct json_writer *w, const struct api_text *t)
+{
+    for (uint32_t i = 0; i < t->logprobs_count; i++) {
+        json_open_object(w);
+        put_top(w, &t->logprobs[i].token);
+        json_key_z(w, "top_logprobs");
+        json_open_array(w);
+        for (uint32_t k = 0; k < t->logprobs[i].top_count; k++) {
+            json_open_object(w);
+            put_top(w, &t->logprobs[i].top[k]);
+            json_close_object(w);
+        }
+        json_close_array(w);
+        json_close_object(w);
+    }
+}
+
+void dialect_write_message(struct json_writer *w, const struct api_error *e)
+{
+    char text[80];
+    snprintf(text, sizeof text, "prompt has %u tokens, limit is %u", e->prompt_tokens, e->limit);
+    json_put_text_z(w, e->err.code == ERR_CONTEXT && e->limit ? text : e->err.text);
+}
+
+void dialect_write_sse(struct buf *out, const struct buf *json)
+{
+    buf_add_z(out, "data: ");
+    buf_add(out, buf_view(json));
+    buf_add_z(out, "\n\n");
+}

@@ -1,0 +1,36 @@
+/* dialect_write - what the replies of all protocols share.
+ *
+ * Owns:      remembering what events say (leg, usage, warnings, texts of a reply that is not
+ *            streamed); the object `shoal`, ids, log-probabilities, times.
+ * Not:       the form of a reply (dialect_NAME.c).
+ * Invariant: a text is appended to a choice whole or the state is full. Everything written is valid
+ *            JSON: invalid bytes of tokens become U+FFFD.
+ * Thread:    the loop.
+ * Limits:    st->reply_max bytes per kind of text and choice.
+ */
+#ifndef SHOAL_DIALECT_DIALECT_WRITE_H
+#define SHOAL_DIALECT_DIALECT_WRITE_H
+
+#include "base/json.h"
+#include "dialect/dialect.h"
+
+/* Takes up what an event says about the whole reply (QUEUED, STARTED, NOTE, USAGE, DONE) and, when
+ * the reply is not streamed, the texts of its choice. False when a text did not fit. */
+bool dialect_write_remember(struct dialect_state *st, uint32_t choice, const struct api_event *ev);
+static inline bool dialect_write_is_last(const struct dialect_state *st)
+{
+    return st->choices_done == st->choices_count;
+}
+/* "chatcmpl-" + the letters of the request's id. */
+void dialect_write_id(struct json_writer *w, const struct dialect_state *st, const char *prefix);
+/* {"request_id", "leg", ...}: BEHAVIOUR 5.3. */
+void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
+                         enum api_done reason);
+/* [{"token", "logprob", "bytes", "top_logprobs"}, ...] without the brackets. */
+void dialect_write_logprobs(struct json_writer *w, const struct api_text *t);
+/* What a client reads of an error: the sentence, for ERR_CONTEXT with the sizes. */
+void dialect_write_message(struct json_writer *w, const struct api_error *e);
+/* The JSON between w's start and now as one event: "data: ...\n\n". */
+void dialect_write_sse(struct buf *out, const struct buf *json);
+
+#endif

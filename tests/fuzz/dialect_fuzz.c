@@ -1,0 +1,51 @@
+/* Any bytes as a request body of every protocol: reading ends in a request that passes its own
+ * check, or in one sentence with a path; memory stays within four times the body and 1 MiB. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "dialect/dialect.h"
+
+static void read_as(const struct dialect *d, const struct dialect_path *path, str body,
+                    uint32_t features)
+{
+    static const struct api_header headers[] = {{STR_INIT("shoal-agent"), STR_INIT("a")}};
+    struct dialect_limits limits = dialect_limits_default;
+    struct dialect_state *st = calloc(1, d->state_size);
+    struct api_request rq;
+    struct api_error e = {0}, other = {0};
+    struct arena a;
+    if (st == NULL)
+        abort();
+    limits.features = features;
+    const struct dialect_in in = {.path = path, .body = body, .headers = headers,
+                                  .headers_count = countof(headers), .request_id = STR("req_x"),
+                                  .time_s = 1, .limits = &limits};
+    st->dialect = d;
+    arena_init(&a, 4 * body.len + ((size_t)1 << 20));
+    if (d->read_request(&rq, st, &in, &a, &e)) {
+        if (!api_request_check(&rq, &other))
+            abort();
+    } else if (e.err.code == ERR_NONE || e.param.len == 0) {
+        abort();
+    } else {
+        struct buf out;
+        buf_init(&out, 1 << 20);
+        d->write_error(&out, st, &e);
+        if (out.len == 0 || str_utf8_valid(buf_view(&out)) != out.len)
+            abort();
+        buf_deinit(&out);
+    }
+    dialect_state_deinit(st);
+    arena_deinit(&a);
+    free(st);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    for (uint32_t i = 0; i < dialect_table_count; i++)
+        for (uint32_t k = 0; k < dialect_table[i]->paths_count; k++) {
+            read_as(dialect_table[i], &dialect_table[i]->paths[k], str_view(data, size), 0);
+            read_as(dialect_table[i], &dialect_table[i]->paths[k], str_view(data, size), ~0u);
+        }
+    return 0;
+}
