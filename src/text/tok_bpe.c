@@ -254,7 +254,7 @@ static bool bpe_encode(void *self, const struct tok_fragment *f, struct tok_ids 
 {
     struct bpe *b = self;
     str text = f->text;
-    if (b->row->nfc && !unicode_is_plain(text)) {
+    if (vocab_normaliser(b->vocab, VOCAB_NORMALISER_NFC) && !unicode_is_plain(text)) {
         buf_clear(&b->text);
         if (!unicode_nfc(text, &b->points, &b->text))
             return err_set(e, ERR_LIMIT, "tokenizer: no memory to normalise %zu bytes", text.len);

@@ -1,9 +1,9 @@
 #include "text/tok.h"
 
 /* Every tokenizer.ggml.model we read. Others (rwkv, plamo2, none ...) are refused by name. */
-extern const struct tok_kind tok_bpe, tok_gemma4, tok_spm;
+extern const struct tok_kind tok_bpe, tok_gemma4, tok_spm, tok_wpm;
 
-static const struct tok_kind *const tok_table[] = {&tok_bpe, &tok_gemma4, &tok_spm};
+static const struct tok_kind *const tok_table[] = {&tok_bpe, &tok_gemma4, &tok_spm, &tok_wpm};
 
 const struct tok_kind *tok_kind_find(str model)
 {

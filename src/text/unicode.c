@@ -294,7 +294,7 @@ bool unicode_is_ideograph(uint32_t c)
 {
     static const uint32_t ranges[][2] = {
         {0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900, 0xfaff},   {0x20000, 0x2a6df},
-        {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b820, 0x2ceaf}, {0x2f800, 0x2fa1f},
+        {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf}, {0x2f800, 0x2fa1f},
     };
     return unicode_in_ranges(c, ranges, countof(ranges));
 }
@@ -304,24 +304,34 @@ bool unicode_is_control(uint32_t c)
     if (c == '\t' || c == '\n' || c == '\r')
         return false;
     utf8proc_category_t k = utf8proc_category((int32_t)c);
-    return k >= UTF8PROC_CATEGORY_CC && k <= UTF8PROC_CATEGORY_CO;
+    return (k >= UTF8PROC_CATEGORY_CC && k <= UTF8PROC_CATEGORY_CO) || k == UTF8PROC_CATEGORY_CN;
 }
 
-bool unicode_fold(uint32_t c, struct buf *out)
+static bool unicode_add(uint32_t c, struct buf *out)
 {
-    if (c < 0x80)
-        return buf_add_byte(out, (char)(c >= 'A' && c <= 'Z' ? c + 32 : c));
+    char text[4];
+    return buf_add_bytes(out, text, str_utf8_encode(text, c));
+}
+
+bool unicode_lower(uint32_t c, struct buf *out)
+{
+    if (c == 0x130) /* the one character whose lower case is two */
+        return unicode_add('i', out) && unicode_add(0x307, out);
+    return unicode_add((uint32_t)utf8proc_tolower((int32_t)c), out);
+}
+
+bool unicode_fold(uint32_t c, bool lower, struct buf *out)
+{
     int32_t parts[8];
     int boundary = 0;
     utf8proc_ssize_t count = utf8proc_decompose_char((int32_t)c, parts, countof(parts),
                                                      UTF8PROC_DECOMPOSE, &boundary);
     must(count > 0 && count <= (utf8proc_ssize_t)countof(parts));
     for (utf8proc_ssize_t i = 0; i < count; i++) {
-        char text[4];
-        int32_t low = utf8proc_tolower(parts[i]);
-        if (utf8proc_category(low) == UTF8PROC_CATEGORY_MN)
+        if (utf8proc_category(parts[i]) == UTF8PROC_CATEGORY_MN)
             continue;
-        if (!buf_add_bytes(out, text, str_utf8_encode(text, (uint32_t)low)))
+        uint32_t part = (uint32_t)parts[i];
+        if (!(lower ? unicode_lower(part, out) : unicode_add(part, out)))
             return false;
     }
     return true;

@@ -50,12 +50,13 @@ unsigned unicode_class(uint32_t code_point);
 bool unicode_is_word(uint32_t code_point);
 bool unicode_is_han(uint32_t code_point); /* \p{Script=Han} */
 
-/* For WordPiece: the character is punctuation in BERT's sense, or a CJK ideograph; lower-case
- * form without its accents is appended. */
+/* For WordPiece, in BERT's sense of the words. */
 bool unicode_is_punctuation(uint32_t code_point);
 bool unicode_is_ideograph(uint32_t code_point);
 bool unicode_is_control(uint32_t code_point);
-/* Appends the lower-case, decomposed form of one character without its nonspacing marks. */
-bool unicode_fold(uint32_t code_point, struct buf *out);
+/* Appends one character in lower case: two for U+0130. */
+bool unicode_lower(uint32_t code_point, struct buf *out);
+/* Appends its decomposed form without nonspacing marks, in lower case if asked for. */
+bool unicode_fold(uint32_t code_point, bool lower, struct buf *out);
 
 #endif

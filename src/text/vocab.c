@@ -33,7 +33,7 @@ struct vocab {
     struct trie user_defined, specials;
     str model, pre;
     enum vocab_form form;
-    bool add_bos, add_eos, add_sep, add_space_prefix;
+    bool add_bos, add_eos, add_sep, add_space_prefix, normalisers[VOCAB_NORMALISER_COUNT];
     struct buf corrected;
 };
 
@@ -467,6 +467,11 @@ static void vocab_set_rules(struct vocab *v, const struct vocab_source *s,
     v->add_eos = vocab_flag(s->add_eos, kind->add_eos);
     v->add_sep = vocab_flag(s->add_sep, kind->add_sep || (row && row->add_sep));
     v->add_space_prefix = vocab_flag(s->add_space_prefix, kind->add_space_prefix);
+    bool *n = v->normalisers;
+    n[VOCAB_NORMALISER_NFC] = vocab_flag(s->normalisers[VOCAB_NORMALISER_NFC], row && row->nfc);
+    n[VOCAB_NORMALISER_LOWERCASE] = vocab_flag(s->normalisers[VOCAB_NORMALISER_LOWERCASE], true);
+    n[VOCAB_NORMALISER_STRIP_ACCENTS] = vocab_flag(s->normalisers[VOCAB_NORMALISER_STRIP_ACCENTS],
+                                                   n[VOCAB_NORMALISER_LOWERCASE]);
     if (kind->needs_bos && !v->add_bos) {
         buf_printf(&v->corrected, "add_bos_token is %s, but %s needs it; ",
                    s->add_bos == VOCAB_FLAG_ABSENT ? "missing" : "false", kind->model);
@@ -604,6 +609,7 @@ bool vocab_add_bos(const struct vocab *v) { return v->add_bos; }
 bool vocab_add_eos(const struct vocab *v) { return v->add_eos; }
 bool vocab_add_sep(const struct vocab *v) { return v->add_sep; }
 bool vocab_add_space_prefix(const struct vocab *v) { return v->add_space_prefix; }
+bool vocab_normaliser(const struct vocab *v, enum vocab_normaliser n) { return v->normalisers[n]; }
 uint32_t vocab_bytes_max(const struct vocab *v) { return v->bytes_max; }
 str vocab_corrected(const struct vocab *v) { return buf_view(&v->corrected); }
 const struct trie *vocab_user_defined(const struct vocab *v) { return &v->user_defined; }

@@ -67,6 +67,14 @@ enum vocab_form {
     VOCAB_FORM_WORD,  /* "▁" marks the start of a word (WordPiece as GGUF writes it) */
 };
 
+/* What happens to text before it is cut, where the file or the family says so. */
+enum vocab_normaliser {
+    VOCAB_NORMALISER_NFC,           /* byte-level BPE; absent: the split row's */
+    VOCAB_NORMALISER_LOWERCASE,     /* WordPiece; absent: on */
+    VOCAB_NORMALISER_STRIP_ACCENTS, /* WordPiece; absent: as LOWERCASE */
+};
+enum { VOCAB_NORMALISER_COUNT = VOCAB_NORMALISER_STRIP_ACCENTS + 1 };
+
 /* A flag of the file: absent is not the same as false. */
 enum vocab_flag { VOCAB_FLAG_ABSENT, VOCAB_FLAG_FALSE, VOCAB_FLAG_TRUE };
 
@@ -82,6 +90,7 @@ struct vocab_source {
     uint32_t merge_count;
     int32_t roles[VOCAB_ROLE_COUNT]; /* VOCAB_NONE where the file says nothing */
     enum vocab_flag add_bos, add_eos, add_sep, add_space_prefix, remove_extra_blanks;
+    enum vocab_flag normalisers[VOCAB_NORMALISER_COUNT];
     str charsmap;             /* compiled normaliser of SentencePiece, or empty */
     const int32_t *eog;       /* further ids that end a reply (generation config) */
     uint32_t eog_count;
@@ -146,6 +155,7 @@ bool vocab_add_bos(const struct vocab *v); /* with add_special; true only if the
 bool vocab_add_eos(const struct vocab *v);
 bool vocab_add_sep(const struct vocab *v);
 bool vocab_add_space_prefix(const struct vocab *v);
+bool vocab_normaliser(const struct vocab *v, enum vocab_normaliser n);
 uint32_t vocab_bytes_max(const struct vocab *v); /* length of the longest token in bytes */
 /* What was wrong in the file and is set right ("add_bos_token is missing, gemma4 needs it"), for a
  * warning at load; empty if nothing was. */

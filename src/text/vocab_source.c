@@ -187,6 +187,12 @@ bool vocab_source_read(struct vocab_source *s, const struct model_file *f, struc
     return vocab_read_flag(&s->add_bos, f, "tokenizer.ggml.add_bos_token", e) &&
            vocab_read_flag(&s->add_eos, f, "tokenizer.ggml.add_eos_token", e) &&
            vocab_read_flag(&s->add_sep, f, "tokenizer.ggml.add_sep_token", e) &&
+           vocab_read_flag(&s->normalisers[VOCAB_NORMALISER_NFC], f,
+                           "tokenizer.ggml.normalizer.nfc", e) &&
+           vocab_read_flag(&s->normalisers[VOCAB_NORMALISER_LOWERCASE], f,
+                           "tokenizer.ggml.normalizer.lowercase", e) &&
+           vocab_read_flag(&s->normalisers[VOCAB_NORMALISER_STRIP_ACCENTS], f,
+                           "tokenizer.ggml.normalizer.strip_accents", e) &&
            vocab_read_flag(&s->add_space_prefix, f, "tokenizer.ggml.add_space_prefix", e) &&
            vocab_read_flag(&s->remove_extra_blanks, f, "tokenizer.ggml.remove_extra_whitespaces",
                            e);

@@ -36,6 +36,7 @@ static struct golden goldens[] = {
     {"tekken", "build/models/vocab/tekken.gguf", NULL},
     {"mistral-v1", "build/models/vocab/mistral-v1.gguf", NULL},
     {"mistral-v3", "build/models/vocab/mistral-v3.gguf", NULL},
+    {"minilm", "build/models/vocab/minilm.gguf", NULL},
 };
 
 static struct arena arena;
@@ -134,14 +135,16 @@ static void test_ids_equal_both_witnesses_on_ten_thousand_strings(void **state)
         char path[128];
         snprintf(path, sizeof path, "tests/golden/tokens/%s.ids", goldens[i].name);
         str golden = read_file(path);
-        uint32_t count = u32_at(strings, 0), wrong = 0;
+        uint32_t count = u32_at(strings, 0), wrong = 0, left_out = 0;
         assert_int_equal(u32_at(golden, 0), count);
         assert_true(count >= 10000);
         for (size_t n = 0, at = 4; n < count; n++) {
             str text = next_string(&at);
             for (size_t special = 0; special < 2; special++) {
                 encode(&goldens[i], text, special, &ids);
-                if (hash_ids(&ids) == u32_at(golden, 4 + 8 * n + 4 * special))
+                uint32_t want = u32_at(golden, 4 + 8 * n + 4 * special);
+                left_out += want == 0;
+                if (want == 0 || hash_ids(&ids) == want)
                     continue;
                 print_error("%s: string %zu, special %zu: other ids "
                             "(tests/golden/tokens/make_tokens.py -show %zu)\n",
@@ -150,6 +153,7 @@ static void test_ids_equal_both_witnesses_on_ten_thousand_strings(void **state)
             }
         }
         assert_int_equal(wrong, 0);
+        assert_true(left_out <= 2);
     }
     tok_ids_deinit(&ids);
 }
@@ -180,6 +184,8 @@ static void test_decoding_gives_the_text_back_one_token_at_a_time(void **state)
     for (size_t i = 0; i < countof(goldens); i++) {
         const struct vocab *v = tok_vocab(goldens[i].tok);
         size_t compared = 0;
+        if (vocab_form(v) == VOCAB_FORM_WORD)
+            continue; /* folds what it reads */
         for (size_t n = 0, at = 4; n < u32_at(strings, 0); n++) {
             str text = next_string(&at);
             encode(&goldens[i], text, false, &ids);
@@ -223,12 +229,14 @@ static void test_content_never_yields_a_control_token(void **state)
     tok_ids_init(&ids, 1 << 20);
     for (size_t i = 0; i < countof(goldens); i++) {
         const struct vocab *v = tok_vocab(goldens[i].tok);
+        int32_t unk = vocab_role(v, VOCAB_ROLE_UNK);
         for (int32_t id = 0; id < (int32_t)vocab_count(v); id++) {
             if (!vocab_is_control(v, id))
                 continue;
             encode(&goldens[i], vocab_text(v, id), false, &ids);
             for (size_t k = 0; k < tok_ids_count(&ids); k++)
-                assert_false(vocab_is_control(v, tok_ids_data(&ids)[k]));
+                assert_true(!vocab_is_control(v, tok_ids_data(&ids)[k]) ||
+                            tok_ids_data(&ids)[k] == unk);
             encode(&goldens[i], vocab_text(v, id), true, &ids);
             assert_true(tok_ids_count(&ids) == 1 && tok_ids_data(&ids)[0] == id);
         }

