@@ -46,6 +46,7 @@ KERN   := $(call programs,tests/kern/*_test.c)
 GOLDEN := $(call programs,tests/golden/*_test.c tests/golden/*/*_test.c)
 MODEL  := $(call programs,tests/model/*_test.c)
 REAL   := $(call programs,tests/real/*_test.c)
+GPU    := $(call programs,tests/gpu/*_test.c)
 SIM    := $(call programs,tests/sim/*_test.c)
 FUZZ   := $(call programs,tests/fuzz/*_fuzz.c)
 QUICK   = $(UNIT) $(KERN) $(GOLDEN) $(SIM) $(FUZZ)
@@ -64,6 +65,7 @@ say = @printf '  %-6s %s\n' $(1) $(2)
 Q   = @
 endif
 
+.PHONY: gpu
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs bench-peer bench-tok run install clean FORCE
@@ -95,6 +97,25 @@ $(EDIT):
 	@mkdir -p $(@D)
 	$(Q)ld -r --whole-archive $(call archive,edit) -o $@
 	$(Q)objcopy -w -G 'el_*' -G 'history*' $@
+
+# GPU code: each .cu becomes a fatbin, all go into the binary (src/cuda/cuda_fatbin.c), sanitizer
+# builds too. Without nvcc, or with CUDA=0, the binary has none and says so.
+CUDA      ?= $(if $(shell command -v nvcc),1,0)
+CUDA_ARCHS = sm_80 sm_90a compute_90
+CUDA_GEN   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
+             -gencode arch=compute_90,code=compute_90
+CUDA_DIR   = build/cuda/
+ifeq ($(CUDA),1)
+CUDA_CU   := $(wildcard src/cuda/*.cu)
+CUDA_DEF   = -DCUDA_FATBIN_DIR='"$(CUDA_DIR)"' -DCUDA_ARCHS='"$(CUDA_ARCHS)"'
+$(BUILD)/src/cuda/cuda_fatbin.o: $(CUDA_CU:src/cuda/%.cu=$(CUDA_DIR)%.fatbin)
+$(BUILD)/src/cuda/cuda_fatbin.o: ALL += $(CUDA_DEF)
+endif
+
+$(CUDA_DIR)%.fatbin: src/cuda/%.cu $(wildcard src/cuda/*.cuh) src/cuda/cuda_args.h
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)nvcc -std=c++17 -O3 -Isrc -fmad=false -fatbin $(CUDA_GEN) $< -o $@.new && mv $@.new $@
 
 $(BUILD)/src/%.o: src/%.c $(FLAGS) | $(VERSION_H)
 	@mkdir -p $(@D)
@@ -130,6 +151,11 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $$(call beside,$$(@D)) $(LIB)
 
 # Without a fuzz engine a target replays its corpus; `make fuzz-NAME` hunts with clang's engine.
 $(BUILD)/tests/fuzz/%_fuzz: $(BUILD)/tests/fuzz/%_fuzz.o $(BUILD)/tests/fuzz/replay.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
+
+$(BUILD)/bench/%: bench/%.c $(LIB)
+	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 
@@ -243,6 +269,9 @@ tiny: $(BUILD)/tiny/ok ## tiny models of every family, into build/tiny
 models: ## the real models that tests use, into build/models
 	@tools/get_model -into $(BUILD)/models $$(sed -n 's/^\([^# ]*\) .*/\1/p' tools/models.txt)
 	@$(PYTHON) tests/golden/tokens/make_vocab.py -into $(BUILD)/models/vocab
+
+gpu: $(GPU) $(BUILD)/bench/frontier/frontier ## every op on this machine's GPU against the CPU
+	@for t in $(GPU); do $$t || exit 1; done
 
 test: ## everything; ends with "N passed, N failed"
 	@tools/setup build test

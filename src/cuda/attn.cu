@@ -1,0 +1,214 @@
+/* attn - attention over paged K and V, split by fixed blocks of 256 positions.
+ *
+ * attn_part: a block takes one row, one K/V head and one block of positions for all the query heads
+ * of the group, so K and V are read once per group. It leaves sum, maximum and weight per head.
+ * attn_merge: adds the parts in the order of their positions. Neither depends on the batch.
+ */
+#include "cuda/cuda_common.cuh"
+
+#define ATTN_THREADS 256  /* a thread per position, a warp per page */
+#define ATTN_GROUP_MAX 16 /* query heads per K/V head */
+
+static __device__ __forceinline__ float attn_dot8(const float f[8], const float *q, float s)
+{
+    const float4 a = *reinterpret_cast<const float4 *>(q);
+    const float4 b = *reinterpret_cast<const float4 *>(q + 4);
+    s = fmaf(a.w, f[3], fmaf(a.z, f[2], fmaf(a.y, f[1], fmaf(a.x, f[0], s))));
+    return fmaf(b.w, f[7], fmaf(b.z, f[6], fmaf(b.y, f[5], fmaf(b.x, f[4], s))));
+}
+
+/* Positions that a row sees: [from, to). */
+static __device__ __forceinline__ void attn_range(const cuda_attn_args &a, uint32_t row,
+                                                  uint32_t seq, uint32_t *from, uint32_t *to)
+{
+    const uint32_t pos = (uint32_t)common_ptr<const int32_t>(a.pos)[row];
+    *to = a.is_full ? common_ptr<const uint32_t>(a.len)[seq] : pos + 1;
+    *from = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
+}
+
+/* Scores of this thread's position for all heads of the group. */
+template <int G>
+static __device__ __forceinline__ void attn_scores(const cuda_attn_args &a, const uint8_t *page,
+                                                   const float *q, float *p, uint32_t head)
+{
+    const uint4 *k = (const uint4 *)((const __half *)(page) +
+                                     ((size_t)head * 32 + (threadIdx.x & 31)) * a.kv.dk);
+    float s[G];
+#pragma unroll
+    for (int h = 0; h < G; h++)
+        s[h] = 0;
+#pragma unroll 8
+    for (uint32_t c = 0; c < a.kv.dk / 8; c++) {
+        const uint4 v = k[c];
+        const __half2 *half = reinterpret_cast<const __half2 *>(&v);
+        float f[8];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 x = __half22float2(half[i]);
+            f[2 * i] = x.x;
+            f[2 * i + 1] = x.y;
+        }
+#pragma unroll
+        for (int h = 0; h < G; h++)
+            s[h] = attn_dot8(f, q + h * a.kv.dk + c * 8, s[h]);
+    }
+#pragma unroll
+    for (int h = 0; h < G; h++) {
+        float x = __fmul_rn(s[h], a.scale);
+        if (a.softcap != 0)
+            x = __fmul_rn(a.softcap, tanhf(__fdiv_rn(x, a.softcap)));
+        p[h * CUDA_ATTN_BLOCK + threadIdx.x] = x;
+    }
+}
+
+/* Scores become weights; a warp per head. Leaves maximum and sum in the part. */
+static __device__ __forceinline__ void attn_weights(float *p, float *part, uint32_t group,
+                                                    uint32_t blocks, uint32_t dv)
+{
+    const uint32_t lane = threadIdx.x & 31;
+    for (uint32_t h = threadIdx.x / 32; h < group; h += ATTN_THREADS / 32) {
+        float *w = p + h * CUDA_ATTN_BLOCK, most = -COMMON_INFINITY, total = 0, x[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            most = fmaxf(most, x[i] = w[i * 32 + lane]);
+        for (int d = 16; d; d >>= 1)
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            w[i * 32 + lane] = x[i] = expf(__fsub_rn(x[i], most));
+            total = __fadd_rn(total, x[i]);
+        }
+        for (int d = 16; d; d >>= 1)
+            total = __fadd_rn(total, __shfl_xor_sync(~0u, total, d));
+        if (lane == 0) {
+            part[(size_t)h * blocks * (dv + 2) + dv] = most;
+            part[(size_t)h * blocks * (dv + 2) + dv + 1] = total;
+        }
+    }
+}
+
+/* This warp's page times its weights: columns 4 * lane .. of each 128, into room[warp][h][dv]. */
+template <int G>
+static __device__ __forceinline__ void attn_values(const cuda_attn_args &a, const uint8_t *page,
+                                                   const float *p, float *room, uint32_t head,
+                                                   uint32_t low, uint32_t high)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31, dv = a.kv.dv;
+    for (uint32_t c = 4 * lane; c < dv; c += 128) {
+        float s[G][4];
+#pragma unroll
+        for (int h = 0; h < G; h++)
+            s[h][0] = s[h][1] = s[h][2] = s[h][3] = 0;
+        const __half *v = (const __half *)(page + a.kv.v_offset) + (size_t)head * 32 * dv + c;
+#pragma unroll 16
+        for (uint32_t t = low; t < high; t++) {
+            uint2 raw = *reinterpret_cast<const uint2 *>(v + (size_t)t * dv);
+            float2 x = __half22float2(*reinterpret_cast<const __half2 *>(&raw.x));
+            float2 y = __half22float2(*reinterpret_cast<const __half2 *>(&raw.y));
+#pragma unroll
+            for (int h = 0; h < G; h++) {
+                float w = p[h * CUDA_ATTN_BLOCK + warp * 32 + t];
+                s[h][0] = fmaf(w, x.x, s[h][0]);
+                s[h][1] = fmaf(w, x.y, s[h][1]);
+                s[h][2] = fmaf(w, y.x, s[h][2]);
+                s[h][3] = fmaf(w, y.y, s[h][3]);
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < G; h++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                room[((size_t)warp * G + h) * dv + c + j] = s[h][j];
+    }
+}
+
+/* grid: x = blocks of positions, y = kv heads, z = rows. Shared: q[G][dk], p[G][256],
+ * room[8][G][dv]. Blocks that a row does not see are left alone: attn_merge skips them too. */
+template <int G> static __device__ __forceinline__ void attn_run(const cuda_attn_args &a)
+{
+    extern __shared__ float4 attn_shared[];
+    float *shared = (float *)attn_shared;
+    common_release();
+    common_wait();
+    const uint32_t head = blockIdx.y, row = blockIdx.z, group = a.heads / a.kv.kv_heads;
+    const uint32_t first = blockIdx.x * CUDA_ATTN_BLOCK, dk = a.kv.dk, dv = a.kv.dv;
+    const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row], warp = threadIdx.x / 32;
+    uint32_t from, to;
+    attn_range(a, row, seq, &from, &to);
+    if (first >= to || first + CUDA_ATTN_BLOCK <= from)
+        return;
+    const uint32_t *pages = common_ptr<const uint32_t>(a.kv.pages) + (size_t)seq * a.kv.pages_max;
+    float *q = shared, *p = q + G * dk, *room = p + G * CUDA_ATTN_BLOCK;
+    const uint32_t low = max(first + warp * 32, from), high = min(first + warp * 32 + 32, to);
+    const uint8_t *page = common_ptr<const uint8_t>(a.kv.pool);
+    if (low < high)
+        page += pages[first / 32 + warp] * a.kv.page_size;
+    for (uint32_t i = threadIdx.x; i < G * dk; i += ATTN_THREADS)
+        q[i] = i < group * dk ? common_view(a.q, row, head * group * dk + i) : 0;
+    __syncthreads();
+    const uint32_t pos = first + threadIdx.x;
+    if (pos >= from && pos < to)
+        attn_scores<G>(a, page, q, p, head);
+    else
+        for (int h = 0; h < G; h++)
+            p[h * CUDA_ATTN_BLOCK + threadIdx.x] = -COMMON_INFINITY;
+    __syncthreads();
+    float *part = common_ptr<float>(a.part) +
+                  (((size_t)row * a.heads + head * group) * a.blocks + blockIdx.x) * (dv + 2);
+    attn_weights(p, part, group, a.blocks, dv);
+    __syncthreads();
+    attn_values<G>(a, page, p, room, head, low < high ? low & 31 : 0,
+                   low < high ? ((high - 1) & 31) + 1 : 0);
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < group * dv; i += ATTN_THREADS) {
+        uint32_t h = i / dv, c = i % dv;
+        float s = room[(size_t)h * dv + c];
+        for (uint32_t w = 1; w < ATTN_THREADS / 32; w++)
+            s = __fadd_rn(s, room[((size_t)w * G + h) * dv + c]);
+        part[(size_t)h * a.blocks * (dv + 2) + c] = s;
+    }
+}
+
+#define ATTN(G)                                                                                    \
+    KERNEL __launch_bounds__(ATTN_THREADS) attn_part_##G(const __grid_constant__ cuda_attn_args a) \
+    {                                                                                              \
+        attn_run<G>(a);                                                                            \
+    }
+ATTN(1)
+ATTN(2) ATTN(4) ATTN(8) ATTN(16)
+
+    /* grid: x = columns / 256, y = rows; a thread per column: parts in their positions' order,
+ * the sink first. */
+    KERNEL __launch_bounds__(256) attn_merge(const __grid_constant__ cuda_attn_args a)
+{
+    __shared__ uint32_t room[8];
+    common_release();
+    common_wait();
+    const uint32_t row = blockIdx.y, dv = a.kv.dv, at = blockIdx.x * 256 + threadIdx.x;
+    float y = 0;
+    if (at < a.heads * dv) {
+        const uint32_t head = at / dv, c = at % dv;
+        const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row];
+        uint32_t from, to;
+        attn_range(a, row, seq, &from, &to);
+        const uint32_t begin = from / CUDA_ATTN_BLOCK, end = (to - 1) / CUDA_ATTN_BLOCK;
+        const float *part =
+            common_ptr<const float>(a.part) + ((size_t)row * a.heads + head) * a.blocks * (dv + 2);
+        float most = a.sinks ? common_ptr<const float>(a.sinks)[head] : -COMMON_INFINITY;
+#pragma unroll 4
+        for (uint32_t b = begin; b <= end; b++)
+            most = fmaxf(most, part[(size_t)b * (dv + 2) + dv]);
+        float total = a.sinks ? expf(__fsub_rn(common_ptr<const float>(a.sinks)[head], most)) : 0;
+        float s = 0;
+#pragma unroll 4
+        for (uint32_t b = begin; b <= end; b++) {
+            float w = expf(__fsub_rn(part[(size_t)b * (dv + 2) + dv], most));
+            total = fmaf(part[(size_t)b * (dv + 2) + dv + 1], w, total);
+            s = fmaf(part[(size_t)b * (dv + 2) + c], w, s);
+        }
+        y = __fdiv_rn(s, total);
+        common_ptr<float>(a.out)[(size_t)row * a.heads * dv + at] = y;
+    }
+    if (a.act.q)
+        common_quantise(a.act, row, at, y, room);
+}

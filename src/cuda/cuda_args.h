@@ -1,0 +1,204 @@
+/* cuda_args - the arguments of kernels, shared by the host (C) and the device (CUDA C++).
+ *
+ * Owns:      argument structs, packed weight layout, limits of launches.
+ * Not:       what kernels compute (.cu files), when they run (cuda_run).
+ * Invariant: plain data with the same layout on both sides; device addresses are 64-bit numbers.
+ *            A launch gets exactly one of these structs by value.
+ * Thread:    any; plain data.
+ * Limits:    a struct is at most 4 KiB, the limit of kernel parameters.
+ *
+ * Packed weights: tiles of 16 rows, each a run of records of 256 inputs (the last ones padded with
+ * zero scales). A record's quants lie in the order in which the lanes of a warp feed them to
+ * mma.m16n8k32 (quantised types) or m16n8k8 (float types); its scales follow.
+ *
+ *     [tile 0: record 0 | record 1 | ...][tile 1: ...]     record: quants | high bits | scales
+ *
+ * Inside a block of 32 inputs the order is permuted, the same way for weights and activations, so
+ * that a lane's activations are 8 consecutive bytes; sums of integers do not notice.
+ */
+#ifndef SHOAL_CUDA_CUDA_ARGS_H
+#define SHOAL_CUDA_CUDA_ARGS_H
+
+#include <stdint.h>
+
+#define CUDA_TILE_ROWS 16
+#define CUDA_RECORD_K 256
+#define CUDA_WARPS 8 /* warps of a matmul block: each takes every 8th record of a tile */
+#define CUDA_RING_SIZE (CUDA_WARPS * 10240) /* shared memory of a matmul block */
+#define CUDA_SEGMENTS_MAX 4 /* weights that one launch multiplies with the same input */
+#define CUDA_ATTN_BLOCK 256 /* positions that are reduced together, whatever the batch */
+
+/* Formats on the device. The order is used by the kernels' switch. */
+enum cuda_format {
+    CUDA_FORMAT_F32,
+    CUDA_FORMAT_F16,
+    CUDA_FORMAT_BF16,
+    CUDA_FORMAT_Q4_0,
+    CUDA_FORMAT_Q4_1,
+    CUDA_FORMAT_Q5_0,
+    CUDA_FORMAT_Q5_1,
+    CUDA_FORMAT_Q8_0,
+    CUDA_FORMAT_Q4_K,
+    CUDA_FORMAT_Q5_K,
+    CUDA_FORMAT_Q6_K,
+    CUDA_FORMAT_COUNT
+};
+
+/* Forms of a matmul's input: f32 as it is, or int8 with a scale per 32 or 256. */
+enum cuda_form { CUDA_FORM_F32, CUDA_FORM_INT8_32, CUDA_FORM_INT8_256 };
+
+typedef uint64_t cuda_addr;
+
+/* Columns that an op reads: element (row, i) lies at p[row * stride + first + i]. */
+struct cuda_view {
+    cuda_addr p;
+    uint32_t stride, first, width, group_width, group_stride; /* i / group_width * group_stride */
+};
+
+struct cuda_pack_args { /* file layout -> packed, rows row_first.. of one matrix */
+    cuda_addr dst, src;
+    uint64_t src_row_size;
+    uint32_t format, rows, cols, row_first, row_count;
+};
+
+struct cuda_act_args { /* f32 rows -> int8 forms */
+    struct cuda_view x;
+    cuda_addr q, d, s; /* i8 [rows][kp]; f32 [rows][kp/32 or /256]; i16 [rows][kp/32] sums of q */
+    uint32_t rows, k, kp, form;
+};
+
+struct cuda_segment {
+    cuda_addr w, out, bias; /* out f32 [rows][out_stride]; bias f32 or 0 */
+    uint64_t mat_size;      /* bytes of one packed matrix: experts */
+    uint32_t format, rows, tiles, out_stride;
+    float scale;                   /* of the product, 1: none */
+    cuda_addr scales, bias_stride; /* per expert: f32 [E] or 0; elements between biases */
+};
+
+struct cuda_matmul_args {
+    struct cuda_segment seg[CUDA_SEGMENTS_MAX];
+    cuda_addr x, q, d, s; /* the input in its form */
+    uint32_t x_stride, x_first;
+    uint32_t segments, columns, k, kp;
+    /* experts: columns are (row, rank) pairs sorted by expert; 0: columns as they come */
+    cuda_addr work; /* i32: count, then for each chunk expert, first column, columns (moe_sort) */
+    cuda_addr pair; /* i32 [columns]: which pair stands there */
+    uint32_t ranks, x_per_pair;
+    /* glu: segment 0 is the gate, 1 the up projection; out of segment 0 */
+    uint32_t is_glu, glu_kind;
+    float alpha, up_add, clamp_gate, clamp_up;
+};
+
+struct cuda_embed_args {
+    cuda_addr w, ids, out;
+    uint32_t format, cols, kp, rows, vocab;
+    float scale;
+};
+
+struct cuda_norm_args {
+    struct cuda_view x, b; /* b: added first (add_rms_norm), p 0: none */
+    cuda_addr w, bias, out, sum;
+    uint32_t rows, groups, width; /* width of a group */
+    float eps;
+    uint32_t is_layer_norm;
+    struct cuda_act_args act; /* the result in an int8 form too; q 0: not. groups is 1 then */
+};
+
+struct cuda_map_args { /* element-wise: act, glu, add, mul, scale, softcap, rows */
+    struct cuda_view a, b;
+    cuda_addr out, rows_of; /* rows_of: out row r reads input row rows_of[r] */
+    uint32_t rows, width, kind, act, b_width, b_per_row;
+    float x, alpha, up_add, clamp_gate, clamp_up;
+};
+enum cuda_map {
+    CUDA_MAP_COPY,
+    CUDA_MAP_ACT,
+    CUDA_MAP_GLU,
+    CUDA_MAP_ADD,
+    CUDA_MAP_MUL,
+    CUDA_MAP_SCALE,
+    CUDA_MAP_SOFTCAP
+};
+
+struct cuda_rope_args {
+    struct cuda_view x;
+    cuda_addr out, freqs, pos, norm; /* norm: w of a norm per head before, or 0 */
+    uint32_t rows, heads, head_dim, n_rot, first, kind;
+    float mscale, eps;
+};
+
+/* Where a layer's pages are: side by side, layer after layer, so that a layer's attention stays
+ * within few pages of the GPU's own memory translation. */
+struct cuda_kv_args {
+    cuda_addr pool;  /* K of page 0, then its V */
+    cuda_addr pages; /* u32 [S][pages_max] */
+    uint64_t page_size, v_offset;
+    uint32_t pages_max, kv_heads, dk, dv;
+};
+
+struct cuda_kv_write_args {
+    struct cuda_kv_args kv;
+    struct cuda_view k, v;
+    cuda_addr pos, seq;
+    uint32_t rows;
+};
+
+struct cuda_rope_qk_args {      /* norm and RoPE of q and k, k and v into their page */
+    struct cuda_rope_args q, k; /* k.out: not used */
+    struct cuda_kv_write_args write;
+};
+
+struct cuda_attn_args {
+    struct cuda_kv_args kv;
+    struct cuda_view q;
+    cuda_addr out, sinks, pos, seq, len;
+    cuda_addr part; /* f32 [rows][heads][blocks][dv + 2]: sum, then max and weight */
+    uint32_t rows, heads, window, blocks, is_full;
+    float scale, softcap;
+    struct cuda_act_args act; /* attn_merge: the result in an int8 form too; q 0: not */
+};
+
+struct cuda_route_args {
+    struct cuda_view logits;
+    cuda_addr bias, ids, w;
+    uint32_t rows, experts, k, gate, groups, groups_used, norm;
+    float scale;
+};
+
+struct cuda_sort_args { /* (row, rank) pairs by expert */
+    cuda_addr ids, work, pair;
+    uint32_t pairs, experts, wide; /* wide: columns of a chunk at most */
+};
+
+struct cuda_moe_sum_args {
+    cuda_addr y, w, out;
+    uint32_t rows, k, width, y_stride;
+};
+
+struct cuda_pool_args {
+    struct cuda_view x;
+    cuda_addr seq, out;
+    uint32_t rows, seqs, width, kind, l2;
+};
+
+struct cuda_sample_row { /* as struct sample_row, device side */
+    uint64_t seed;
+    uint32_t position, draw;
+    float temperature, typical_p, top_p, min_p;
+    uint32_t top_k, k, raw_k, pad;
+};
+
+struct cuda_adjust {
+    uint32_t row;
+    int32_t id;
+    float factor, add;
+};
+
+struct cuda_sample_args {
+    cuda_addr logits, adjusted;   /* f32 [outs][vocab]; adjusted: scratch of the same shape */
+    cuda_addr rows, adjust, mask; /* adjust: u32 count, at 16 the rows */
+    cuda_addr ids, logprob, top_ids, top_val, raw_ids, raw_val, lse;
+    uint32_t outs, vocab, top_max;
+};
+
+#endif

@@ -1,0 +1,76 @@
+/* cuda_kernels - the kernels of the fatbin by name, and how one is launched.
+ *
+ * Owns:      the list of kernels, the loaded modules.
+ * Not:       what they compute (.cu files), arguments (cuda_args.h), when they run (cuda_step).
+ * Invariant: each kernel takes one struct of cuda_args.h. Launches are programmatic dependent
+ *            launches: a kernel may be placed early and waits itself (cuda_common.cuh).
+ * Thread:    engine thread.
+ */
+#ifndef SHOAL_CUDA_CUDA_KERNELS_H
+#define SHOAL_CUDA_CUDA_KERNELS_H
+
+#include "cuda/cuda_args.h"
+#include "cuda/cuda_driver.h"
+
+#define CUDA_COLUMN_STEPS 4 /* matmul kernels per format, by columns at once: */
+extern const uint32_t cuda_kernels_columns[CUDA_COLUMN_STEPS]; /* 1, 8, 16, 32 */
+
+#define CUDA_MATMULS(X)                                                                            \
+    X(F32, stream_float, matmul_f32)                                                               \
+    X(F16, stream_float, matmul_f16) X(BF16, stream_float, matmul_bf16)                            \
+        X(Q4_0, stream_block, matmul_q4_0) X(Q4_1, stream_block, matmul_q4_1)                      \
+            X(Q5_0, stream_block, matmul_q5_0) X(Q5_1, stream_block, matmul_q5_1)                  \
+                X(Q8_0, stream_block, matmul_q8_0) X(Q4_K, stream_k, matmul_q4_k)                  \
+                    X(Q5_K, stream_k, matmul_q5_k) X(Q6_K, stream_k, matmul_q6_k)
+#define CUDA_KERNELS(X)                                                                            \
+    X(pack, pack_weight)                                                                           \
+    X(pack, pack_act) X(pack, pack_embed) X(ops, ops_norm) X(ops, ops_norm4) X(ops, ops_map)       \
+        X(ops, ops_rope) X(ops, ops_kv_write) X(ops, ops_rope_qk) X(ops, ops_pool)                 \
+            X(attn, attn_part_1) X(attn, attn_part_2) X(attn, attn_part_4) X(attn, attn_part_8)    \
+                X(attn, attn_part_16) X(attn, attn_merge) X(moe, moe_route) X(moe, moe_sort)       \
+                    X(moe, moe_sum) X(sampling, sample_row)
+/* One .cu file each. */
+#define CUDA_UNITS(X)                                                                              \
+    X(stream_float) X(stream_block) X(stream_k) X(pack) X(ops) X(attn) X(moe) X(sampling)
+enum cuda_unit {
+#define X(unit) CUDA_UNIT_##unit,
+    CUDA_UNITS(X)
+#undef X
+        CUDA_UNIT_COUNT
+};
+
+struct cuda_kernels {
+    const struct cuda_driver *driver;
+    cuda_module modules[CUDA_UNIT_COUNT];
+    cuda_function matmul[CUDA_FORMAT_COUNT][CUDA_COLUMN_STEPS];
+#define X(unit, name) cuda_function name;
+    CUDA_KERNELS(X)
+#undef X
+};
+
+/* Bytes of a packed record: dequant_layout_of in cuda_dequant.cuh. */
+uint32_t cuda_kernels_record_size(uint32_t format);
+
+/* Loads the embedded fatbins into the current context. ERR_DEVICE: built without nvcc, or no code
+ * for this device. */
+bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d,
+                       struct err *e) BASE_USE_RESULT;
+void cuda_kernels_close(struct cuda_kernels *k);
+
+struct cuda_grid {
+    uint32_t x, y, z, threads, shared;
+};
+/* args: the kernel's struct, copied at once. */
+bool cuda_kernels_launch(const struct cuda_kernels *k, cuda_function f, struct cuda_grid g,
+                         const void *args, cuda_stream stream, struct err *e) BASE_USE_RESULT;
+
+/* In cuda_fatbin.c: the code of all architectures, a fatbin per unit in the order of CUDA_UNITS,
+ * then a row of NULL; only that when built without nvcc. */
+struct cuda_fatbin {
+    const char *unit;
+    const void *image;
+};
+extern const struct cuda_fatbin cuda_fatbin_units[];
+extern const char cuda_fatbin_archs[]; /* "sm_80 sm_90a compute_90", or "" */
+
+#endif

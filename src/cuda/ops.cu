@@ -1,0 +1,337 @@
+/* ops - row ops: norms, element-wise maps, RoPE, page writes, pooling. */
+#include "cuda/cuda_common.cuh"
+
+/* ---- norms ---- */
+
+/* Four neighbours of a row at column i; rows of at most 4 * 1024 columns go through registers. */
+static __device__ __forceinline__ float4 ops_load4(const cuda_view &v, uint32_t row, uint32_t i)
+{
+    return *reinterpret_cast<const float4 *>(common_ptr<const float>(v.p) + (size_t)row * v.stride +
+                                             v.first + i);
+}
+
+static __device__ __forceinline__ float4 ops_add4(float4 a, float4 b)
+{
+    return {__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)};
+}
+
+/* Four columns k .. k + 3 of one thread into the int8 forms: 8 threads hold 32 columns, 64 hold
+ * 256. */
+static __device__ __forceinline__ void ops_quantise4(const cuda_act_args &a, uint32_t row,
+                                                     uint32_t k, float4 x, uint32_t *most)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    uint32_t bits =
+        max(max(__float_as_uint(x.x) & 0x7fffffffu, __float_as_uint(x.y) & 0x7fffffffu),
+            max(__float_as_uint(x.z) & 0x7fffffffu, __float_as_uint(x.w) & 0x7fffffffu));
+    for (int d = 4; d; d >>= 1)
+        bits = max(bits, __shfl_xor_sync(~0u, bits, d));
+    if (a.form == CUDA_FORM_INT8_256) {
+        bits = max(bits, __shfl_xor_sync(~0u, bits, 8));
+        bits = max(bits, __shfl_xor_sync(~0u, bits, 16));
+        if (lane == 0)
+            most[warp] = bits;
+        __syncthreads();
+        bits = max(most[warp & ~1u], most[warp | 1u]);
+    }
+    const float amax = __uint_as_float(bits);
+    const bool is_zero = bits < 0x0d800000u; /* 2^-100 */
+    const float inverse = is_zero ? 0.0f : __fdiv_rn(127.0f, amax);
+    int c[4] = {__float2int_rn(__fmul_rn(x.x, inverse)), __float2int_rn(__fmul_rn(x.y, inverse)),
+                __float2int_rn(__fmul_rn(x.z, inverse)), __float2int_rn(__fmul_rn(x.w, inverse))};
+    for (int j = 0; j < 4; j++)
+        c[j] = max(-127, min(127, c[j]));
+    int sum = c[0] + c[1] + c[2] + c[3];
+    for (int d = 4; d; d >>= 1)
+        sum += __shfl_xor_sync(~0u, sum, d);
+    if (k >= a.kp)
+        return;
+    const size_t at = (size_t)row * a.kp + k;
+    *(uint32_t *)(common_ptr<int8_t>(a.q) + at) =
+        (c[0] & 255) | (c[1] & 255) << 8 | (c[2] & 255) << 16 | (uint32_t)c[3] << 24;
+    const float d = is_zero ? 0.0f : __fdiv_rn(amax, 127.0f);
+    if (k % 32 == 0)
+        common_ptr<int16_t>(a.s)[at / 32] = (int16_t)sum;
+    if (k % 32 == 0 && a.form == CUDA_FORM_INT8_32)
+        common_ptr<float>(a.d)[at / 32] = d;
+    if (k % 256 == 0 && a.form == CUDA_FORM_INT8_256)
+        common_ptr<float>(a.d)[at / 256] = d;
+}
+
+/* The common case: rms_norm of a whole row of up to 4096 columns, a multiple of 4, four a thread.
+ * grid: x = rows. Sums as ops_norm's: neither reads the other's bits. */
+KERNEL __launch_bounds__(1024) ops_norm4(const __grid_constant__ cuda_norm_args a)
+{
+    __shared__ float room[32];
+    __shared__ uint32_t most[32];
+    common_release();
+    const uint32_t row = blockIdx.x, i = 4 * threadIdx.x;
+    const bool is_in = i < a.width;
+    float4 x = {0, 0, 0, 0}, w = x;
+    if (is_in)
+        w = *reinterpret_cast<const float4 *>(common_ptr<const float>(a.w) + i);
+    common_wait();
+    if (is_in) {
+        x = ops_load4(a.x, row, i);
+        if (a.b.p) {
+            x = ops_add4(x, ops_load4(a.b, row, i));
+            *reinterpret_cast<float4 *>(common_ptr<float>(a.sum) + (size_t)row * a.width + i) = x;
+        }
+    }
+    float total =
+        common_sum(fmaf(x.w, x.w, fmaf(x.z, x.z, fmaf(x.y, x.y, __fmul_rn(x.x, x.x)))), room);
+    float n = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(total, (float)a.width), a.eps)));
+    x = {__fmul_rn(__fmul_rn(x.x, n), w.x), __fmul_rn(__fmul_rn(x.y, n), w.y),
+         __fmul_rn(__fmul_rn(x.z, n), w.z), __fmul_rn(__fmul_rn(x.w, n), w.w)};
+    if (is_in)
+        *reinterpret_cast<float4 *>(common_ptr<float>(a.out) + (size_t)row * a.width + i) = x;
+    if (a.act.q)
+        ops_quantise4(a.act, row, i, x, most);
+}
+
+/* Any norm. grid: x = rows * groups. x + b first where b is given (sum gets it). */
+KERNEL __launch_bounds__(256) ops_norm(const __grid_constant__ cuda_norm_args a)
+{
+    __shared__ float room[32];
+    __shared__ uint32_t most[8];
+    common_release();
+    common_wait();
+    const uint32_t row = blockIdx.x / a.groups, group = blockIdx.x % a.groups;
+    const uint32_t all = a.groups * a.width, at = group * a.width;
+    float *sum = common_ptr<float>(a.sum), *out = common_ptr<float>(a.out) + (size_t)row * all + at;
+    const float *w = common_ptr<const float>(a.w), *bias = common_ptr<const float>(a.bias);
+    float total = 0, mean = 0;
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
+        float x = common_view(a.x, row, at + i);
+        if (a.b.p) {
+            x = __fadd_rn(x, common_view(a.b, row, at + i));
+            sum[(size_t)row * all + at + i] = x;
+        }
+        out[i] = x;
+        total = a.is_layer_norm ? __fadd_rn(total, x) : fmaf(x, x, total);
+    }
+    total = common_sum(total, room);
+    if (a.is_layer_norm) {
+        mean = __fdiv_rn(total, (float)a.width);
+        total = 0;
+        for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x)
+            total = fmaf(__fsub_rn(out[i], mean), __fsub_rn(out[i], mean), total);
+        total = common_sum(total, room);
+    }
+    float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(total, (float)a.width), a.eps)));
+    const uint32_t end = a.act.q ? a.act.kp : a.width;
+    for (uint32_t first = 0; first < end; first += blockDim.x) {
+        const uint32_t i = first + threadIdx.x;
+        float y = 0;
+        if (i < a.width) {
+            y = __fmul_rn(__fsub_rn(out[i], mean), inverse);
+            if (w)
+                y = __fmul_rn(y, w[i]);
+            if (bias)
+                y = __fadd_rn(y, bias[i]);
+            out[i] = y;
+        }
+        if (a.act.q)
+            common_quantise(a.act, row, i, y, most);
+    }
+}
+
+/* ---- element-wise ---- */
+
+/* grid: x over width, y = rows. b_width 1: one number per row or, a weight, for all rows. */
+KERNEL __launch_bounds__(256) ops_map(const __grid_constant__ cuda_map_args a)
+{
+    common_release();
+    common_wait();
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    if (i >= a.width)
+        return;
+    uint32_t from = a.rows_of ? common_ptr<const uint32_t>(a.rows_of)[row] : row;
+    float x = common_view(a.a, from, i), y = 0;
+    if (a.b.p)
+        y = common_view(a.b, a.b_per_row ? row : 0, a.b_width == 1 ? 0 : i);
+    switch (a.kind) {
+    case CUDA_MAP_COPY:
+        break;
+    case CUDA_MAP_ACT:
+        x = common_act(a.act, x);
+        break;
+    case CUDA_MAP_GLU:
+        x = common_glu_of({a.act, a.alpha, a.up_add, a.clamp_gate, a.clamp_up}, x, y);
+        break;
+    case CUDA_MAP_ADD:
+        x = __fadd_rn(x, y);
+        break;
+    case CUDA_MAP_MUL:
+        x = __fmul_rn(x, y);
+        break;
+    case CUDA_MAP_SCALE:
+        x = __fmul_rn(x, a.x);
+        break;
+    case CUDA_MAP_SOFTCAP:
+        x = __fmul_rn(a.x, tanhf(__fdiv_rn(x, a.x)));
+        break;
+    }
+    common_ptr<float>(a.out)[(size_t)row * a.width + i] = x;
+}
+
+/* ---- RoPE, with a norm per head before it where there is one ---- */
+
+/* Where a rotated head goes: f32, or f16 in a page. */
+struct ops_target {
+    float *f;
+    __half *h;
+
+    __device__ void put(uint32_t i, float x) const
+    {
+        if (f)
+            f[i] = x;
+        else
+            h[i] = __float2half_rn(x);
+    }
+};
+
+/* One head by one warp. pos * freq in f32, as the CPU does. */
+static __device__ __forceinline__ void ops_rotate(const cuda_rope_args &a, uint32_t head,
+                                                  uint32_t row, const ops_target &out)
+{
+    const uint32_t lane = threadIdx.x & 31, at = head * a.head_dim;
+    const float *w = common_ptr<const float>(a.norm), *freqs = common_ptr<const float>(a.freqs);
+    float inverse = 1.0f;
+    if (w) {
+        float total = 0;
+        for (uint32_t i = lane; i < a.head_dim; i += 32) {
+            float x = common_view(a.x, row, at + i);
+            total = fmaf(x, x, total);
+        }
+        for (int d = 16; d; d >>= 1)
+            total = __fadd_rn(total, __shfl_xor_sync(~0u, total, d));
+        inverse =
+            __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(total, (float)a.head_dim), a.eps)));
+    }
+    const float pos = (float)common_ptr<const int32_t>(a.pos)[row];
+    for (uint32_t i = lane; i < a.head_dim; i += 32)
+        if (i < a.first || i >= a.first + a.n_rot) {
+            float x = common_view(a.x, row, at + i);
+            out.put(i, w ? __fmul_rn(__fmul_rn(x, inverse), w[i]) : x);
+        }
+    const uint32_t half = a.n_rot / 2;
+    for (uint32_t i = lane; i < half; i += 32) {
+        uint32_t p = a.first + (a.kind ? i : 2 * i), q = a.first + (a.kind ? i + half : 2 * i + 1);
+        float x = common_view(a.x, row, at + p), y = common_view(a.x, row, at + q);
+        if (w) {
+            x = __fmul_rn(__fmul_rn(x, inverse), w[p]);
+            y = __fmul_rn(__fmul_rn(y, inverse), w[q]);
+        }
+        float s, c;
+        sincosf(__fmul_rn(pos, freqs[i]), &s, &c);
+        s = __fmul_rn(s, a.mscale);
+        c = __fmul_rn(c, a.mscale);
+        out.put(p, fmaf(x, c, -__fmul_rn(y, s)));
+        out.put(q, fmaf(x, s, __fmul_rn(y, c)));
+    }
+}
+
+/* grid: x = heads, y = rows; a warp. */
+KERNEL __launch_bounds__(32) ops_rope(const __grid_constant__ cuda_rope_args a)
+{
+    common_release();
+    common_wait();
+    ops_target out = {common_ptr<float>(a.out) +
+                          ((size_t)blockIdx.y * a.heads + blockIdx.x) * a.head_dim,
+                      nullptr};
+    ops_rotate(a, blockIdx.x, blockIdx.y, out);
+}
+
+/* ---- pages ---- */
+
+/* Slot of a row's token in its page: K or V of a layer lie [head][token][column]. NULL: no page. */
+static __device__ __forceinline__ __half *ops_slot(const cuda_kv_write_args &a, uint32_t row,
+                                                   uint32_t head, bool is_v)
+{
+    const uint32_t pos = (uint32_t)common_ptr<const int32_t>(a.pos)[row];
+    const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row];
+    const uint32_t page = common_ptr<const uint32_t>(a.kv.pages)[seq * a.kv.pages_max + pos / 32];
+    if (page == ~0u)
+        return nullptr;
+    uint8_t *base = common_ptr<uint8_t>(a.kv.pool) + page * a.kv.page_size;
+    return (__half *)(base + (is_v ? a.kv.v_offset : 0)) +
+           ((size_t)head * 32 + pos % 32) * (is_v ? a.kv.dv : a.kv.dk);
+}
+
+static __device__ __forceinline__ void ops_store(const cuda_kv_write_args &a, uint32_t row,
+                                                 uint32_t head, bool is_v)
+{
+    const uint32_t width = is_v ? a.kv.dv : a.kv.dk;
+    __half *to = ops_slot(a, row, head, is_v);
+    if (to)
+        for (uint32_t i = threadIdx.x; i < width; i += blockDim.x)
+            to[i] = __float2half_rn(common_view(is_v ? a.v : a.k, row, head * width + i));
+}
+
+/* grid: x = kv heads, y = rows. */
+KERNEL __launch_bounds__(128) ops_kv_write(const __grid_constant__ cuda_kv_write_args a)
+{
+    common_release();
+    common_wait();
+    ops_store(a, blockIdx.y, blockIdx.x, false);
+    ops_store(a, blockIdx.y, blockIdx.x, true);
+}
+
+/* grid: x = heads of q, then of k, then of v, y = rows; a warp. */
+KERNEL __launch_bounds__(32) ops_rope_qk(const __grid_constant__ cuda_rope_qk_args a)
+{
+    common_release();
+    common_wait();
+    const uint32_t row = blockIdx.y, kv_heads = a.write.kv.kv_heads;
+    uint32_t head = blockIdx.x;
+    if (head < a.q.heads) {
+        ops_target out = {
+            common_ptr<float>(a.q.out) + ((size_t)row * a.q.heads + head) * a.q.head_dim, nullptr};
+        ops_rotate(a.q, head, row, out);
+        return;
+    }
+    head -= a.q.heads;
+    if (head >= kv_heads) {
+        ops_store(a.write, row, head - kv_heads, true);
+        return;
+    }
+    ops_target out = {nullptr, ops_slot(a.write, row, head, false)};
+    if (out.h)
+        ops_rotate(a.k, head, row, out);
+}
+
+/* grid: x = sequences. kind: 0 mean, 1 first row, 2 last row of the sequence. */
+KERNEL __launch_bounds__(256) ops_pool(const __grid_constant__ cuda_pool_args a)
+{
+    __shared__ float room[32];
+    common_release();
+    common_wait();
+    const uint32_t *seq = common_ptr<const uint32_t>(a.seq);
+    float *out = common_ptr<float>(a.out) + (size_t)blockIdx.x * a.width;
+    uint32_t first = 0, end = a.rows;
+    while (first < a.rows && seq[first] != blockIdx.x)
+        first++;
+    for (end = first; end < a.rows && seq[end] == blockIdx.x;)
+        end++;
+    float total = 0;
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
+        float x = 0;
+        if (a.kind == 1 && first < end)
+            x = common_view(a.x, first, i);
+        else if (a.kind == 2 && first < end)
+            x = common_view(a.x, end - 1, i);
+        else if (a.kind == 0) {
+            for (uint32_t r = first; r < end; r++)
+                x = __fadd_rn(x, common_view(a.x, r, i));
+            x = first < end ? __fdiv_rn(x, (float)(end - first)) : 0;
+        }
+        out[i] = x;
+        total = fmaf(x, x, total);
+    }
+    if (!a.l2)
+        return;
+    float norm = __fsqrt_rn(common_sum(total, room));
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x)
+        out[i] = norm > 0 ? __fdiv_rn(out[i], norm) : 0;
+}
