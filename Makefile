@@ -98,9 +98,9 @@ $(EDIT):
 	$(Q)ld -r --whole-archive $(call archive,edit) -o $@
 	$(Q)objcopy -w -G 'el_*' -G 'history*' $@
 
-# GPU code: each .cu becomes a fatbin, all go into the binary (src/cuda/cuda_fatbin.c), sanitizer
-# builds too. Without nvcc, or with CUDA=0, the binary has none and says so.
-CUDA      ?= $(if $(shell command -v nvcc),1,0)
+# GPU code: each .cu becomes a fatbin, all go into the binary (src/cuda/cuda_fatbin.c). Sanitizer
+# builds, and those without nvcc or with CUDA=0, have none and say so.
+CUDA      ?= $(if $(SAN),0,$(if $(shell command -v nvcc),1,0))
 CUDA_ARCHS = sm_80 sm_90a compute_90
 CUDA_GEN   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
              -gencode arch=compute_90,code=compute_90
