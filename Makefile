@@ -273,7 +273,12 @@ models: ## the real models that tests use, into build/models
 gpu: $(GPU) $(BUILD)/bench/frontier/frontier ## every op on this machine's GPU against the CPU
 	@for t in $(GPU); do $$t || exit 1; done
 
-test: ## everything; ends with "N passed, N failed"
+test: ## every quick test, from a clean machine; ends with "N passed, N failed"
+	@tools/setup build test
+	@$(MAKE) --no-print-directory -k -j$$(nproc) $(BUILD)/shoal $(QUICK) || true
+	@$(MAKE) --no-print-directory -j$$(nproc) check
+
+test-full: ## also real weights, the binary from outside, sanitizers; about an hour on 2 cores
 	@tools/setup build test
 	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
 	@$(MAKE) --no-print-directory TIER=full full
