@@ -130,3 +130,14 @@ struct dialect_error_row dialect_error(const struct api_error *e)
             return error_codes[i];
     return row_of(e->err.code);
 }
+
+uint16_t dialect_status(const struct dialect_state *st, const struct api_error *e)
+{
+    struct dialect_error_row row = dialect_error(e);
+    bool is_ollama = st->dialect->family == DIALECT_OLLAMA;
+    if (e->err.code == ERR_CONTEXT && st->overlong_status)
+        return st->overlong_status;
+    if (e->err.code == ERR_CONTEXT && is_ollama)
+        return 413;
+    return st->dialect->family == DIALECT_ANTHROPIC ? row.anthropic_status : row.status;
+}

@@ -31,7 +31,8 @@ struct dialect_path {
 enum dialect_feature {
     DIALECT_TOOLS = 1 << 0,  /* declarations, calls, results */
     DIALECT_SCHEMA = 1 << 1, /* structured output */
-    DIALECT_INSERT = 1 << 2  /* suffix */
+    DIALECT_INSERT = 1 << 2, /* suffix */
+    DIALECT_THINK = 1 << 3   /* reasoning apart from the answer, a budget for it */
 };
 struct dialect_limits {
     uint32_t messages_max, tools_max, stop_max, stop_len_max, logit_bias_max, n_max;
@@ -58,6 +59,7 @@ struct dialect_choice {
     uint32_t calls_count, content_tokens;
     bool is_begun, in_call, is_done;
     enum api_done reason;
+    str stop; /* reason STOP_STRING: which */
 };
 /* What a reply's form needs, from read_request to the last event. The caller gives state_size
  * zeroed bytes and calls dialect_state_deinit. Every dialect's own state begins with this. */
@@ -79,11 +81,25 @@ struct dialect_state {
     uint32_t notes_count;
     struct arena keep; /* texts of events that are needed later */
     size_t reply_max;  /* bytes kept for a reply that is not streamed; 0 = DIALECT_REPLY_MAX */
+    uint64_t total_ns; /* since arrival: the caller sets it before the last DONE; 0 = not known */
+    uint16_t overlong_status; /* limits.overlong_status: 400, 413, or 0 = the protocol's own */
 };
 void dialect_state_deinit(struct dialect_state *st);
 
+/* What a silent stream says: BEHAVIOUR 5.4. */
+struct dialect_ping {
+    const char *phase; /* queued loading prefill decode held failover */
+    uint32_t position, done, total;
+    int64_t eta_ms; /* negative: not known */
+};
+
+/* Whose statuses and error types a protocol has. */
+enum dialect_family { DIALECT_OPENAI, DIALECT_ANTHROPIC, DIALECT_OLLAMA };
+
 struct dialect {
     const char *name; /* "openai_chat": docs/dialects/openai_chat.md */
+    enum dialect_family family;
+    const char *stream_type; /* Content-Type of a stream; NULL: nothing is streamed */
     const struct dialect_path *paths;
     uint32_t paths_count;
     size_t state_size;
@@ -98,6 +114,9 @@ struct dialect {
                         const struct api_event *ev);
     /* Before the first byte: the whole body; later: the in-band form, which ends the stream. */
     void (*write_error)(struct buf *out, struct dialect_state *st, const struct api_error *e);
+    /* A sign of life in a stream, between any two events. The first one commits it: what the
+     * protocol must say first comes with it. NULL where stream_type is. */
+    void (*write_ping)(struct buf *out, struct dialect_state *st, const struct dialect_ping *p);
 };
 
 extern const struct dialect *const dialect_table[];
@@ -113,5 +132,7 @@ struct dialect_error_row {
     const char *code, *openai_type, *anthropic_type;
 };
 struct dialect_error_row dialect_error(const struct api_error *e);
+/* The HTTP status of an error before the first byte: by st's family and overlong_status. */
+uint16_t dialect_status(const struct dialect_state *st, const struct api_error *e);
 
 #endif

@@ -741,10 +741,13 @@ static const struct dialect_path paths[] = {
 
 const struct dialect dialect_openai_chat = {
     .name = "openai_chat",
+    .family = DIALECT_OPENAI,
+    .stream_type = "text/event-stream",
     .paths = paths,
     .paths_count = countof(paths),
     .state_size = sizeof(struct dialect_openai_state),
     .read_request = read_request,
     .write_event = dialect_openai_reply_event,
     .write_error = dialect_openai_reply_error,
+    .write_ping = dialect_write_ping,
 };

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define KEEP_MAX ((size_t)256 << 10)
 
@@ -67,6 +68,7 @@ static bool remember_event(struct dialect_state *st, struct dialect_choice *c,
         break;
     case API_EVENT_DONE:
         c->reason = ev->done.reason;
+        c->stop = ev->done.reason == API_DONE_STOP_STRING ? keep(st, ev->done.stop) : c->stop;
         st->choices_done += !c->is_done;
         c->is_done = true;
         break;
@@ -223,4 +225,48 @@ void dialect_write_sse(struct buf *out, const struct buf *json)
     buf_add_z(out, "data: ");
     buf_add(out, buf_view(json));
     buf_add_z(out, "\n\n");
+}
+
+void dialect_write_sse_named(struct buf *out, const char *name, const struct buf *json)
+{
+    buf_add_z(out, "event: ");
+    buf_add_z(out, name);
+    buf_add_byte(out, '\n');
+    dialect_write_sse(out, json);
+}
+
+void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct dialect_ping *p)
+{
+    struct json_writer w = json_writer(out);
+    if (st->is_over)
+        return;
+    st->is_begun = true;
+    buf_add_z(out, ": shoal ");
+    json_open_object(&w);
+    json_key_z(&w, "phase");
+    json_put_text_z(&w, p->phase);
+    json_key_z(&w, "position");
+    json_put_u64(&w, p->position);
+    json_key_z(&w, "done");
+    json_put_u64(&w, p->done);
+    json_key_z(&w, "total");
+    json_put_u64(&w, p->total);
+    json_key_z(&w, "eta_ms");
+    if (p->eta_ms >= 0)
+        json_put_i64(&w, p->eta_ms);
+    else
+        json_put_null(&w);
+    json_close_object(&w);
+    buf_add_z(out, "\n\n");
+}
+
+void dialect_write_time(struct json_writer *w, int64_t time_s)
+{
+    char text[40];
+    time_t seconds = (time_t)time_s;
+    struct tm t;
+    if (gmtime_r(&seconds, &t) && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t))
+        json_put_text_z(w, text);
+    else
+        json_put_null(w);
 }

@@ -32,5 +32,11 @@ void dialect_write_logprobs(struct json_writer *w, const struct api_text *t);
 void dialect_write_message(struct json_writer *w, const struct api_error *e);
 /* The JSON between w's start and now as one event: "data: ...\n\n". */
 void dialect_write_sse(struct buf *out, const struct buf *json);
+/* The same with a name: "event: NAME\ndata: ...\n\n". */
+void dialect_write_sse_named(struct buf *out, const char *name, const struct buf *json);
+/* A comment that SSE clients pass over: ": shoal {...}\n\n"; commits the stream. */
+void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct dialect_ping *p);
+/* Unix seconds as "2026-01-02T03:04:05Z". */
+void dialect_write_time(struct json_writer *w, int64_t time_s);
 
 #endif
