@@ -168,19 +168,19 @@ static void get_scales(struct cpu_codes *c, const uint8_t *src, enum qtype t, si
 static void pack_group_row(uint8_t *group, const uint8_t *row, enum qtype t, size_t r, size_t in)
 {
     const struct cpu_pack_type *p = &cpu_pack_table[t];
-    uint8_t *scales = group, *codes = group + cpu_pack_scales(p, in);
     size_t sub_size = p->block == 32 ? p->code_size : p->code_size / 8u;
     uint8_t offset = (uint8_t)(p->offset_log2 ? 1 << p->offset_log2 : 0);
     for (size_t k = 0; k < in; k += p->block) {
         struct cpu_codes c;
         cpu_codes_table[t].decode(&c, row, k);
         const uint8_t *block = row + k / p->block * quant_table[t].block_bytes;
-        put_scales(scales + k / p->block * p->scale_size, t, block, &c, r);
+        uint8_t *to = group + k / p->block * cpu_pack_block(p);
+        put_scales(to, t, block, &c, r);
         for (size_t s = 0; s < p->block; s += 32) {
             uint8_t u[32];
             for (size_t i = 0; i < 32; i++)
                 u[i] = (uint8_t)(c.q[s + i] + offset);
-            put_codes(codes + (k + s) / 32 * sub_size, u, p->bits, r);
+            put_codes(to + p->scale_size + s / 32 * sub_size, u, p->bits, r);
         }
     }
 }
@@ -188,15 +188,15 @@ static void pack_group_row(uint8_t *group, const uint8_t *row, enum qtype t, siz
 static void unpack_group_row(float *dst, const uint8_t *group, enum qtype t, size_t r, size_t in)
 {
     const struct cpu_pack_type *p = &cpu_pack_table[t];
-    const uint8_t *codes = group + cpu_pack_scales(p, in);
     size_t sub_size = p->block == 32 ? p->code_size : p->code_size / 8u;
     size_t sub = cpu_codes_table[t].sub;
     int offset = p->offset_log2 ? 1 << p->offset_log2 : 0;
     for (size_t k = 0; k < in; k += 32) {
         struct cpu_codes c;
         uint8_t u[32];
-        get_scales(&c, group + k / p->block * p->scale_size, t, r);
-        get_codes(u, codes + k / 32 * sub_size, p->bits, r);
+        const uint8_t *from = group + k / p->block * cpu_pack_block(p);
+        get_scales(&c, from, t, r);
+        get_codes(u, from + p->scale_size + k % p->block / 32 * sub_size, p->bits, r);
         for (size_t i = 0; i < 32; i++) {
             size_t j = (k + i) % p->block / sub;
             float x = c.d * (float)c.sc[j] * (float)(u[i] - offset);

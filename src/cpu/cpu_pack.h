@@ -4,10 +4,11 @@
  * Not:       products (x86/), what the codes mean (cpu_codes), types kept in file layout (below).
  * Invariant: 16 rows lie in the 16 lanes of 4 bytes of a 64-byte vector, so a vector times four
  *            activations sums into 16 rows at once, on VNNI and as B operand of an AMX tile alike.
- *            A group is a section of scales, then one of codes, each a multiple of 64 bytes; the
- *            next group follows. Rows past the matrix are zero.
+ *            A group is its blocks one after the other, the next group follows: one stream (two
+ *            sections per group cost a third of the bandwidth on short rows, NUMBERS 2026-11-29).
+ *            Rows past the matrix are zero.
  *
- *     group   | scales: per block `scale_size` ... pad | codes: per block `code_size` ... |
+ *     group   | scales, codes of block 0 | scales, codes of block 1 | ...
  *
  *     codes of 32 inputs, vector g, lane r, byte j: inputs k = 4g + j of row r, unsigned (+ offset)
  *       4 bits   low nibble k-group g, high nibble k-group g + 4           4 vectors
@@ -41,14 +42,14 @@ struct cpu_pack_type {
 };
 extern const struct cpu_pack_type cpu_pack_table[QTYPE_WEIGHT_COUNT];
 
-/* Bytes of the scales of one group; of the whole group. */
-static inline size_t cpu_pack_scales(const struct cpu_pack_type *p, size_t in)
+/* Bytes of a block of 16 rows; of a whole group. */
+static inline size_t cpu_pack_block(const struct cpu_pack_type *p)
 {
-    return base_align(in / p->block * p->scale_size, 64);
+    return (size_t)p->scale_size + p->code_size;
 }
 static inline size_t cpu_pack_group(const struct cpu_pack_type *p, size_t in)
 {
-    return cpu_pack_scales(p, in) + in / p->block * p->code_size;
+    return in / p->block * cpu_pack_block(p);
 }
 
 /* The three functions of struct cpu_matmul, for every weight type. */

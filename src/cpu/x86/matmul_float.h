@@ -190,13 +190,13 @@ VEC_INLINE void float_put(float (*dst)[16], const vi w[8], int first, int last,
         }
 }
 
-static void float_fill_32(float (*dst)[16], const struct cpu_pack_type *t, struct tile_group g,
+static void float_fill_32(float (*dst)[16], const struct cpu_pack_type *t, const uint8_t *group,
                           size_t block)
 {
     vi w[8];
-    const uint8_t *scales = g.scales + block * t->scale_size;
+    const uint8_t *scales = group + block * cpu_pack_block(t);
     struct float_scale s = {.d = vf_from_f16(scales), .m = vf_zero()};
-    tile_unpack(w, g.codes + block * t->code_size, t->bits);
+    tile_unpack(w, scales + t->scale_size, t->bits);
     if (t->offset_log2) {
         s.offset = 1 << t->offset_log2;
         float_put(dst, w, 0, 8, &s);
@@ -207,15 +207,15 @@ static void float_fill_32(float (*dst)[16], const struct cpu_pack_type *t, struc
     float_put(dst, w, 0, 8, &s);
 }
 
-static void float_fill_256(float (*dst)[16], const struct cpu_pack_type *t, struct tile_group g,
+static void float_fill_256(float (*dst)[16], const struct cpu_pack_type *t, const uint8_t *group,
                            size_t block)
 {
     vi w[8];
     size_t i = block % 8;
-    const uint8_t *scales = g.scales + block / 8 * t->scale_size;
+    const uint8_t *scales = group + block / 8 * cpu_pack_block(t);
     vf d = vf_from_f16(scales);
     struct float_scale s = {.m = vf_zero()};
-    tile_unpack(w, g.codes + block * (t->code_size / 8u), t->bits);
+    tile_unpack(w, scales + t->scale_size + i * (t->code_size / 8u), t->bits);
     if (t->bits == 6) {
         s.offset = 32;
         s.d = vf_mul(d, vf_from_i(vi_from_i8(scales + 32 + 32 * i)));
@@ -256,7 +256,7 @@ static void float_fill(const struct float_job *j, struct float_panel *p)
         return;
     }
     for (size_t r = 0; r < FLOAT_GROUPS; r++) {
-        struct tile_group g = tile_group_at(j->a, t, float_row_of(j->a, j->row, r));
+        const uint8_t *g = tile_group_at(j->a, float_row_of(j->a, j->row, r));
         for (size_t b = 0; b < j->count / 32; b++) {
             if (t->block == 32)
                 float_fill_32(p->w[r] + b * 32, t, g, j->k / 32 + b);

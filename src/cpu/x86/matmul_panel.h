@@ -43,8 +43,8 @@ struct tile_job {
     size_t block, blocks;    /* of 32 inputs */
     /* What the next unpacking reads; the first tile fetches it, bytes per block. */
     bool fetches;
-    struct tile_group next[TILE_GROUPS];
-    size_t next_codes, next_scales;
+    const uint8_t *next[TILE_GROUPS];
+    size_t next_size;
 };
 
 /* 32 inputs of a packed group, 16 rows, to their place in the panel. */
@@ -57,87 +57,77 @@ VEC_INLINE void tile_fill_codes(struct tile_panel *p, size_t block, size_t group
         vi_store(p->codes[block][g][group], w[g]);
 }
 
-VEC_INLINE void tile_fill_group_32(const struct tile_job *j, size_t group, struct tile_group g,
+/* w: the group's first block of the part. */
+VEC_INLINE void tile_fill_group_32(const struct tile_job *j, size_t group, const uint8_t *w,
                                    int bits, bool has_min)
 {
     const size_t scale_size = has_min ? 64 : 32;
-    const size_t code_size = bits == 8 ? 512 : bits == 5 ? 320 : 256;
+    const size_t block_size = scale_size + (bits == 8 ? 512 : bits == 5 ? 320 : 256);
     struct tile_panel *p = j->panel;
-    g.codes += j->block * code_size;
-    g.scales += j->block * scale_size;
-    for (size_t b = 0; b < j->blocks; b++) {
-        tile_fill_codes(p, b, group, g.codes, bits);
-        vf_store(p->d[b] + 16 * group, vf_from_f16(g.scales));
+    for (size_t b = 0; b < j->blocks; b++, w += block_size) {
+        tile_fill_codes(p, b, group, w + scale_size, bits);
+        vf_store(p->d[b] + 16 * group, vf_from_f16(w));
         if (has_min)
-            vf_store(p->dm[b] + 16 * group, vf_from_f16(g.scales + 32));
-        g.codes += code_size;
-        g.scales += scale_size;
+            vf_store(p->dm[b] + 16 * group, vf_from_f16(w + 32));
     }
 }
 
-VEC_INLINE void tile_fill_codes_256(const struct tile_job *j, size_t group, const uint8_t *codes,
+/* Q4_K, Q5_K. */
+VEC_INLINE void tile_fill_group_k32(const struct tile_job *j, size_t group, const uint8_t *w,
                                     int bits)
 {
-    const size_t code_size = bits == 6 ? 384 : bits == 5 ? 320 : 256;
-    codes += j->block * code_size;
-    for (size_t b = 0; b < j->blocks; b++, codes += code_size)
-        tile_fill_codes(j->panel, b, group, codes, bits);
-}
-
-/* Scales of Q4_K and Q5_K. */
-static void tile_fill_scales_k32(const struct tile_job *j, size_t group, const uint8_t *scales)
-{
+    const size_t code_size = bits == 5 ? 320 : 256;
     struct tile_panel *p = j->panel;
-    scales += j->block / 8 * 320;
-    for (size_t b = 0; b < j->blocks / 8; b++, scales += 320) {
+    for (size_t b = 0; b < j->blocks / 8; b++, w += 320 + 8 * code_size) {
         vi m[4];
-        vf_store(p->d[b] + 16 * group, vf_from_f16(scales));
-        vf_store(p->dm[b] + 16 * group, vf_from_f16(scales + 32));
-        tile_mins(m, scales + 192);
-        for (size_t i = 0; i < 8; i++)
-            vi_store(p->sc[b * 8 + i] + 16 * group, vi_from_u8(scales + 64 + 16 * i));
+        vf_store(p->d[b] + 16 * group, vf_from_f16(w));
+        vf_store(p->dm[b] + 16 * group, vf_from_f16(w + 32));
+        tile_mins(m, w + 192);
+        for (size_t i = 0; i < 8; i++) {
+            tile_fill_codes(p, b * 8 + i, group, w + 320 + i * code_size, bits);
+            vi_store(p->sc[b * 8 + i] + 16 * group, vi_from_u8(w + 64 + 16 * i));
+        }
         for (size_t i = 0; i < 4; i++)
             vi_store(p->mn[b * 4 + i] + 16 * group, m[i]);
     }
 }
 
-static void tile_fill_scales_k16(const struct tile_job *j, size_t group, const uint8_t *scales)
+/* Q6_K. */
+static void tile_fill_group_k16(const struct tile_job *j, size_t group, const uint8_t *w)
 {
     struct tile_panel *p = j->panel;
-    scales += j->block / 8 * 288;
-    for (size_t b = 0; b < j->blocks / 8; b++, scales += 288) {
-        vf_store(p->d[b] + 16 * group, vf_from_f16(scales));
+    for (size_t b = 0; b < j->blocks / 8; b++, w += 288 + 8 * 384) {
+        vf_store(p->d[b] + 16 * group, vf_from_f16(w));
         for (size_t i = 0; i < 16; i++)
-            vi_store(p->sc[b * 16 + i] + 16 * group, vi_from_i8(scales + 32 + 16 * i));
+            vi_store(p->sc[b * 16 + i] + 16 * group, vi_from_i8(w + 32 + 16 * i));
+        for (size_t i = 0; i < 8; i++)
+            tile_fill_codes(p, b * 8 + i, group, w + 288 + i * 384, 6);
     }
 }
 
-static void tile_fill_group(const struct tile_job *j, size_t group, struct tile_group g)
+static void tile_fill_group(const struct tile_job *j, size_t group, const uint8_t *w)
 {
     const struct cpu_pack_type *t = &cpu_pack_table[j->a->type];
+    w += j->block * 32 / t->block * cpu_pack_block(t);
     if (t->block == 256) {
         if (t->bits == 4)
-            tile_fill_codes_256(j, group, g.codes, 4);
+            tile_fill_group_k32(j, group, w, 4);
         else if (t->bits == 5)
-            tile_fill_codes_256(j, group, g.codes, 5);
+            tile_fill_group_k32(j, group, w, 5);
         else
-            tile_fill_codes_256(j, group, g.codes, 6);
-        if (j->has_min)
-            tile_fill_scales_k32(j, group, g.scales);
-        else
-            tile_fill_scales_k16(j, group, g.scales);
+            tile_fill_group_k16(j, group, w);
     } else if (t->bits == 4) {
         if (j->has_min)
-            tile_fill_group_32(j, group, g, 4, true);
+            tile_fill_group_32(j, group, w, 4, true);
         else
-            tile_fill_group_32(j, group, g, 4, false);
+            tile_fill_group_32(j, group, w, 4, false);
     } else if (t->bits == 5) {
         if (j->has_min)
-            tile_fill_group_32(j, group, g, 5, true);
+            tile_fill_group_32(j, group, w, 5, true);
         else
-            tile_fill_group_32(j, group, g, 5, false);
+            tile_fill_group_32(j, group, w, 5, false);
     } else {
-        tile_fill_group_32(j, group, g, 8, false);
+        tile_fill_group_32(j, group, w, 8, false);
     }
 }
 
@@ -192,7 +182,7 @@ static void tile_fill(const struct tile_job *j)
     for (size_t group = 0; group < TILE_GROUPS; group++) {
         /* Past the last group: its rows again, nobody stores them. */
         size_t row = j->row + 16 * group < j->a->rows ? j->row + 16 * group : j->row;
-        tile_fill_group(j, group, tile_group_at(j->a, t, row));
+        tile_fill_group(j, group, tile_group_at(j->a, row));
     }
 }
 
@@ -219,10 +209,7 @@ VEC_INLINE void tile_sums(vi s[TILE_GROUPS][6], const uint8_t *codes, const int3
 VEC_INLINE void tile_fetch(const struct tile_job *j, size_t block)
 {
     VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
-    {
-        vec_prefetch(j->next[r].codes + block * j->next_codes, j->next_codes);
-        vec_prefetch(j->next[r].scales + block * j->next_scales, j->next_scales);
-    }
+        vec_prefetch(j->next[r] + block * j->next_size, j->next_size);
 }
 
 /* Every sum starts at -offset * sum of its activations; neg NULL: no offset. */
@@ -534,14 +521,10 @@ static void tile_set_next(struct tile_job *j, size_t row, size_t block)
         return;
     if (row >= j->a->row_last)
         row = j->a->row_first;
-    j->next_codes = t->code_size * 32u / t->block;
-    j->next_scales = t->scale_size * 32u / t->block;
-    for (size_t r = 0; r < TILE_GROUPS; r++) {
-        struct tile_group g = tile_group_at(j->a, t, base_min(row + 16 * r, j->a->row_last - 1));
-        g.codes += block * j->next_codes;
-        g.scales += block * j->next_scales;
-        j->next[r] = g;
-    }
+    j->next_size = cpu_pack_block(t) * 32 / t->block;
+    for (size_t r = 0; r < TILE_GROUPS; r++)
+        j->next[r] = tile_group_at(j->a, base_min(row + 16 * r, j->a->row_last - 1)) +
+                     block * j->next_size;
 }
 
 /* Columns first .. last - 1 pass by one panel. */

@@ -158,27 +158,22 @@ VEC_INLINE void tile_store(const struct matmul_args *a, size_t row, size_t colum
 
 /* ---- direct: scale per 32 ---- */
 
-struct tile_group {
-    const uint8_t *scales, *codes;
-};
-
-VEC_INLINE struct tile_group tile_group_at(const struct matmul_args *a,
-                                           const struct cpu_pack_type *p, size_t row)
+/* The group of 16 rows that row belongs to. */
+VEC_INLINE const uint8_t *tile_group_at(const struct matmul_args *a, size_t row)
 {
-    const uint8_t *g = (const uint8_t *)a->weight + row / CPU_ROWS * cpu_pack_group(p, a->in);
-    return (struct tile_group){g, g + cpu_pack_scales(p, a->in)};
+    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
+    return (const uint8_t *)a->weight + row / CPU_ROWS * cpu_pack_group(p, a->in);
 }
 
 VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, int offset_log2,
                                bool has_min)
 {
-    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
     const size_t scale_size = has_min ? 64 : 32;
-    const size_t code_size = bits == 8 ? 512 : bits == 5 ? 320 : 256;
+    const size_t block_size = scale_size + (bits == 8 ? 512 : bits == 5 ? 320 : 256);
     const bool is_biased = bits == 8;
     struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_32, 0, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
-        struct tile_group g = tile_group_at(a, p, row);
+        const uint8_t *w0 = tile_group_at(a, row);
         const int32_t *x = t.x, *neg = t.neg;
         const float *ad = t.d, *sum = t.sum;
         vf acc[6];
@@ -186,10 +181,9 @@ VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, in
             acc[c] = vf_zero();
         for (size_t b = 0; b < a->in / 32; b++) {
             vi w[8];
-            vec_prefetch(g.codes + TILE_AHEAD, code_size);
-            vec_prefetch(g.scales + TILE_AHEAD, scale_size);
-            tile_unpack(w, g.codes, bits);
-            vf d = vf_from_f16(g.scales);
+            vec_prefetch(w0 + TILE_AHEAD, block_size);
+            tile_unpack(w, w0 + scale_size, bits);
+            vf d = vf_from_f16(w0);
             VEC_UNROLL for (int c = 0; c < nc; c++)
             {
                 vi s = tile_first(neg[c], offset_log2, is_biased), u = vi_zero();
@@ -200,10 +194,9 @@ VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, in
                 }
                 acc[c] = vf_fma(vf_mul(d, vf_set1(ad[c])), vf_from_i(vi_add(s, u)), acc[c]);
                 if (has_min)
-                    acc[c] = vf_fma(vf_from_f16(g.scales + 32), vf_set1(sum[c]), acc[c]);
+                    acc[c] = vf_fma(vf_from_f16(w0 + 32), vf_set1(sum[c]), acc[c]);
             }
-            g.codes += code_size;
-            g.scales += scale_size;
+            w0 += block_size;
             x += 8 * nc;
             neg += nc;
             ad += nc;
@@ -226,11 +219,10 @@ VEC_INLINE void tile_mins(vi m[4], const uint8_t *mn)
 /* Q4_K, Q5_K: acc += d ad sum(sc dot) - dmin ad sum(mn sum). */
 VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
 {
-    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
     const size_t code_size = bits == 5 ? 320 : 256;
     struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
-        struct tile_group g = tile_group_at(a, p, row);
+        const uint8_t *scales = tile_group_at(a, row);
         const int32_t *x = t.x, *pairs = t.sum;
         const float *ad = t.d;
         vf acc[6];
@@ -240,11 +232,12 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
             vi dot[6], m[4];
             VEC_UNROLL for (int c = 0; c < nc; c++)
                 dot[c] = vi_zero();
-            vec_prefetch(g.scales + TILE_AHEAD, 320);
+            const uint8_t *codes = scales + 320;
+            vec_prefetch(scales + TILE_AHEAD, 320);
             for (int j = 0; j < 8; j++) {
-                vi w[8], sc = vi_from_u8(g.scales + 64 + 16 * j);
-                vec_prefetch(g.codes + TILE_AHEAD, code_size);
-                tile_unpack(w, g.codes, bits);
+                vi w[8], sc = vi_from_u8(scales + 64 + 16 * j);
+                vec_prefetch(codes + TILE_AHEAD, code_size);
+                tile_unpack(w, codes, bits);
                 VEC_UNROLL for (int c = 0; c < nc; c++)
                 {
                     vi s = vi_zero(), u = vi_zero();
@@ -255,11 +248,11 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
                     }
                     dot[c] = vi_add(dot[c], vi_mul(sc, vi_add(s, u)));
                 }
-                g.codes += code_size;
+                codes += code_size;
                 x += 8 * nc;
             }
-            vf d = vf_from_f16(g.scales), dmin = vf_from_f16(g.scales + 32);
-            tile_mins(m, g.scales + 192);
+            vf d = vf_from_f16(scales), dmin = vf_from_f16(scales + 32);
+            tile_mins(m, scales + 192);
             VEC_UNROLL for (int c = 0; c < nc; c++)
             {
                 vi min = vi_zero();
@@ -269,7 +262,7 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
                 acc[c] = vf_fma(vf_mul(d, x1), vf_from_i(dot[c]), acc[c]);
                 acc[c] = vf_fnma(vf_mul(dmin, x1), vf_from_i(min), acc[c]);
             }
-            g.scales += 320;
+            scales = codes;
             ad += nc;
             pairs += 4 * nc;
         }
@@ -281,10 +274,9 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
 /* Q6_K: two scales per 32 inputs, codes offset by 32. */
 VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc)
 {
-    const struct cpu_pack_type *p = &cpu_pack_table[a->type];
     struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
-        struct tile_group g = tile_group_at(a, p, row);
+        const uint8_t *scales = tile_group_at(a, row);
         const int32_t *x = t.x, *neg = t.neg;
         const float *ad = t.d;
         vf acc[6];
@@ -294,12 +286,13 @@ VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc)
             vi dot[6];
             VEC_UNROLL for (int c = 0; c < nc; c++)
                 dot[c] = vi_zero();
-            vec_prefetch(g.scales + TILE_AHEAD, 288);
+            const uint8_t *codes = scales + 288;
+            vec_prefetch(scales + TILE_AHEAD, 288);
             for (int j = 0; j < 8; j++) {
-                vi w[8], sc = vi_from_i8(g.scales + 32 + 32 * j);
-                vi sd = vi_from_i8(g.scales + 48 + 32 * j);
-                vec_prefetch(g.codes + TILE_AHEAD, 384);
-                tile_unpack(w, g.codes, 6);
+                vi w[8], sc = vi_from_i8(scales + 32 + 32 * j);
+                vi sd = vi_from_i8(scales + 48 + 32 * j);
+                vec_prefetch(codes + TILE_AHEAD, 384);
+                tile_unpack(w, codes, 6);
                 VEC_UNROLL for (int c = 0; c < nc; c++)
                 {
                     vi s = tile_first(neg[c], 5, false), u = tile_first(neg[nc + c], 5, false);
@@ -310,14 +303,14 @@ VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc)
                     }
                     dot[c] = vi_add(dot[c], vi_add(vi_mul(sc, s), vi_mul(sd, u)));
                 }
-                g.codes += 384;
+                codes += 384;
                 x += 8 * nc;
                 neg += 2 * nc;
             }
-            vf d = vf_from_f16(g.scales);
+            vf d = vf_from_f16(scales);
             VEC_UNROLL for (int c = 0; c < nc; c++)
                 acc[c] = vf_fma(vf_mul(d, vf_set1(ad[c])), vf_from_i(dot[c]), acc[c]);
-            g.scales += 288;
+            scales = codes;
             ad += nc;
         }
         VEC_UNROLL for (int c = 0; c < nc; c++)
