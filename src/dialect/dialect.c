@@ -4,7 +4,8 @@
 
 const struct dialect_limits dialect_limits_default = {
     .messages_max = 16384, .tools_max = 1024, .stop_max = 16, .stop_len_max = 256,
-    .logit_bias_max = 1024, .n_max = 8, .features = 0,
+    .logit_bias_max = 1024, .n_max = 8,
+    .features = DIALECT_INSERT,
 };
 
 void dialect_state_deinit(struct dialect_state *st)
@@ -14,6 +15,7 @@ void dialect_state_deinit(struct dialect_state *st)
         buf_deinit(&st->choices[i].reasoning);
         buf_deinit(&st->choices[i].logprobs);
         buf_deinit(&st->choices[i].calls);
+        buf_deinit(&st->choices[i].call.args);
     }
     st->choices = NULL;
     arena_deinit(&st->keep);

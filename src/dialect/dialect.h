@@ -38,7 +38,7 @@ struct dialect_limits {
     uint32_t messages_max, tools_max, stop_max, stop_len_max, logit_bias_max, n_max;
     uint32_t features; /* dialect_feature bits */
 };
-extern const struct dialect_limits dialect_limits_default; /* text only */
+extern const struct dialect_limits dialect_limits_default; /* what is built: text */
 
 struct dialect_in {
     const struct dialect_path *path;
@@ -52,11 +52,19 @@ struct dialect_in {
     const struct dialect_limits *limits;
 };
 
+/* The call that is open, for protocols that show whole ones. */
+struct dialect_call {
+    uint32_t index;
+    enum api_tool_kind kind;
+    str id, name, name_space;
+    struct buf args;
+};
 /* What one choice of a reply has come to; not streamed: all of it, else what its form needs. */
 struct dialect_choice {
     struct buf content, reasoning;
     struct buf logprobs, calls; /* JSON, elements of an array */
     uint32_t calls_count, content_tokens;
+    struct dialect_call call;
     bool is_begun, in_call, is_done;
     enum api_done reason;
     str stop; /* reason STOP_STRING: which */

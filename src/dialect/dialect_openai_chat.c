@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dialect/dialect_field.h"
 #include "dialect/dialect_openai_reply.h"
-#include "dialect/dialect_read.h"
 
 /* What the reader learns in one field and needs in another. */
 struct reading {
@@ -15,16 +15,6 @@ struct reading {
 };
 
 static struct reading *reading(struct dialect_read *r) { return r->own; }
-
-static bool can(const struct dialect_read *r, enum dialect_feature f)
-{
-    return (r->in->limits->features & (uint32_t)f) != 0;
-}
-
-static bool later(struct dialect_read *r, struct json v, const char *what)
-{
-    return dialect_read_fail(r, ERR_UNSUPPORTED, v, "%s not implemented yet", what);
-}
 
 /* ---- Messages ---- */
 
@@ -161,8 +151,8 @@ static bool read_calls(struct dialect_read *r, struct message_reading *mr)
 {
     if (!mr->has_calls)
         return true;
-    if (!can(r, DIALECT_TOOLS))
-        return later(r, mr->calls, "tools are");
+    if (!dialect_read_can(r, DIALECT_TOOLS))
+        return dialect_read_later(r, mr->calls, "tools are");
     for (struct json_walk w = json_walk(mr->calls); json_next(&w);)
         if (!read_call(r, mr, w.value))
             return false;
@@ -210,7 +200,8 @@ static bool message_role(struct dialect_read *r, struct json v)
     if (!dialect_read_choice(r, v, roles, countof(roles), &role))
         return false;
     mr->m->role = (enum api_role)role;
-    return mr->m->role != API_ROLE_TOOL || can(r, DIALECT_TOOLS) || later(r, v, "tools are");
+    return mr->m->role != API_ROLE_TOOL || dialect_read_can(r, DIALECT_TOOLS) ||
+           dialect_read_later(r, v, "tools are");
 }
 
 /* What a reply carries comes back in the next request: its null fields and our own are no news. */
@@ -300,23 +291,6 @@ static bool read_max_tokens(struct dialect_read *r, struct json v)
     return reading(r)->has_completion_tokens || dialect_read_number(r, v, API_FIELD_TOKENS_MAX);
 }
 
-static bool read_seed(struct dialect_read *r, struct json v)
-{
-    int64_t seed;
-    if (!dialect_read_int(r, v, INT64_MIN, INT64_MAX, &seed))
-        return false;
-    r->rq->seed = (uint64_t)seed;
-    r->rq->given |= API_GIVEN(SEED);
-    return true;
-}
-
-static bool read_n(struct dialect_read *r, struct json v)
-{
-    int64_t n;
-    return dialect_read_int(r, v, 1, r->in->limits->n_max, &n) &&
-           dialect_read_number(r, v, API_FIELD_N);
-}
-
 static bool read_best_of(struct dialect_read *r, struct json v)
 {
     reading(r)->best_of = v;
@@ -340,70 +314,6 @@ static bool read_top_logprobs(struct dialect_read *r, struct json v)
     return true;
 }
 
-/* vLLM writes -1 for off. */
-static bool read_top_k(struct dialect_read *r, struct json v)
-{
-    int64_t n;
-    if (!dialect_read_int(r, v, -1, INT32_MAX, &n))
-        return false;
-    return n < 0 ? api_request_set(r->rq, API_FIELD_TOP_K, 0, STR("top_k"), r->e)
-                 : dialect_read_number(r, v, API_FIELD_TOP_K);
-}
-
-static bool read_bias_entry(struct dialect_read *r, struct json key, struct json v,
-                            struct api_bias *out)
-{
-    int64_t id;
-    double bias;
-    str name = json_text(key, r->a);
-    if (name.p == NULL || !str_to_i64(name, &id) || id < 0 || id > INT32_MAX)
-        return dialect_read_fail(r, ERR_REQUEST, v, "a token id from 0 to %d expected as key",
-                                 INT32_MAX);
-    if (json_kind(v) != JSON_KIND_NUMBER)
-        return dialect_read_wrong(r, v, "number");
-    if (!json_double(v, &bias) || bias < -100 || bias > 100)
-        return dialect_read_fail(r, ERR_REQUEST, v, "number from -100 to 100 expected");
-    *out = (struct api_bias){(int32_t)id, (float)bias};
-    return true;
-}
-
-static bool read_bias(struct dialect_read *r, struct json v)
-{
-    uint32_t count = json_count(v), n = 0;
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "object");
-    if (count > r->in->limits->logit_bias_max)
-        return dialect_read_fail(r, ERR_REQUEST, v, "at most %u entries expected, got %u",
-                                 r->in->limits->logit_bias_max, count);
-    struct api_bias *bias = dialect_read_array(r, count, sizeof *bias);
-    for (struct json_walk w = json_walk(v); bias && json_next(&w);)
-        if (!read_bias_entry(r, w.key, w.value, &bias[n++]))
-            return false;
-    r->rq->bias = bias;
-    r->rq->bias_count = count;
-    return bias != NULL;
-}
-
-static bool read_stop_ids(struct dialect_read *r, struct json v)
-{
-    uint32_t count = json_count(v), n = 0;
-    int64_t id;
-    if (json_kind(v) != JSON_KIND_ARRAY)
-        return dialect_read_wrong(r, v, "array");
-    if (count > API_STOP_MAX)
-        return dialect_read_fail(r, ERR_REQUEST, v, "at most %u ids expected, got %u",
-                                 API_STOP_MAX, count);
-    int32_t *ids = dialect_read_array(r, count, sizeof *ids);
-    for (struct json_walk w = json_walk(v); ids && json_next(&w);) {
-        if (!dialect_read_int(r, w.value, 0, INT32_MAX, &id))
-            return false;
-        ids[n++] = (int32_t)id;
-    }
-    r->rq->stop_ids = ids;
-    r->rq->stop_ids_count = count;
-    return ids != NULL;
-}
-
 static bool read_format(struct dialect_read *r, struct json v)
 {
     static const char *const types[] = {"text", "json_object", "json_schema"};
@@ -414,8 +324,8 @@ static bool read_format(struct dialect_read *r, struct json v)
         return dialect_read_fail(r, ERR_REQUEST, v, "type: required");
     if (!dialect_read_choice(r, json_member(v, "type"), types, countof(types), &type))
         return false;
-    if (type > 0 && !can(r, DIALECT_SCHEMA))
-        return later(r, v, "structured output is");
+    if (type > 0 && !dialect_read_can(r, DIALECT_SCHEMA))
+        return dialect_read_later(r, v, "structured output is");
     r->rq->format.kind = (enum api_format_kind)type;
     if (type < 2)
         return true;
@@ -513,8 +423,8 @@ static bool read_tools(struct dialect_read *r, struct json v)
     uint32_t count = json_count(v), n = 0;
     if (json_kind(v) != JSON_KIND_ARRAY)
         return dialect_read_wrong(r, v, "array");
-    if (count && !can(r, DIALECT_TOOLS))
-        return later(r, v, "tools are");
+    if (count && !dialect_read_can(r, DIALECT_TOOLS))
+        return dialect_read_later(r, v, "tools are");
     if (count > r->in->limits->tools_max)
         return dialect_read_fail(r, ERR_REQUEST, v, "at most %u tools expected, got %u",
                                  r->in->limits->tools_max, count);
@@ -535,37 +445,17 @@ static bool read_tool_choice(struct dialect_read *r, struct json v)
     if (json_kind(v) == JSON_KIND_STRING) {
         if (!dialect_read_choice(r, v, names, countof(names), &i))
             return false;
-        if (i == 2 && !can(r, DIALECT_TOOLS))
-            return later(r, v, "tools are");
+        if (i == 2 && !dialect_read_can(r, DIALECT_TOOLS))
+            return dialect_read_later(r, v, "tools are");
         r->rq->tool_choice = (enum api_tool_choice)i;
         return true;
     }
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "string or object");
-    return later(r, v, "a named tool or a list of allowed tools is");
+    return dialect_read_later(r, v, "a named tool or a list of allowed tools is");
 }
 
 /* ---- The rest ---- */
-
-static bool read_service_tier(struct dialect_read *r, struct json v)
-{
-    str tier;
-    if (!dialect_read_text(r, v, &tier))
-        return false;
-    r->rq->priority = str_eq_z(tier, "flex") ? API_PRIORITY_LOW
-                      : str_eq_z(tier, "priority") ? API_PRIORITY_HIGH : r->rq->priority;
-    return true;
-}
-
-static bool read_priority(struct dialect_read *r, struct json v)
-{
-    int64_t n;
-    if (!dialect_read_int(r, v, INT32_MIN, INT32_MAX, &n))
-        return false;
-    r->rq->priority = n < 0 ? API_PRIORITY_HIGH : n > 0 ? API_PRIORITY_LOW : API_PRIORITY_NORMAL;
-    r->rq->given |= API_GIVEN(PRIORITY);
-    return true;
-}
 
 static bool read_metadata(struct dialect_read *r, struct json v)
 {
@@ -582,20 +472,6 @@ static bool read_modalities(struct dialect_read *r, struct json v)
         if (!json_text_eq(w.value, STR("text")))
             return dialect_read_fail(r, ERR_REQUEST, w.value, "only \"text\" is supported");
     return true;
-}
-
-static bool read_context_max(struct dialect_read *r, struct json v)
-{
-    int64_t n;
-    return dialect_read_int(r, v, 256, INT32_MAX, &n) &&
-           dialect_read_number(r, v, API_FIELD_CONTEXT_MAX);
-}
-
-static bool read_skip_special(struct dialect_read *r, struct json v)
-{
-    bool skip;
-    return dialect_read_bool(r, v, &skip) &&
-           (skip || dialect_read_fail(r, ERR_REQUEST, v, "false is not supported"));
 }
 
 static bool read_continue(struct dialect_read *r, struct json v)
@@ -638,12 +514,12 @@ static const struct dialect_field fields[] = {
     {"top_p", NUMBER(TOP_P)},
     {"presence_penalty", NUMBER(PRESENCE_PENALTY)},
     {"frequency_penalty", NUMBER(FREQUENCY_PENALTY)},
-    {"seed", READ(read_seed)},
+    {"seed", READ(dialect_field_seed)},
     {"stop", READ(dialect_read_stop)},
-    {"n", READ(read_n)},
+    {"n", READ(dialect_field_n)},
     {"logprobs", READ(read_logprobs)},
     {"top_logprobs", READ(read_top_logprobs)},
-    {"logit_bias", READ(read_bias)},
+    {"logit_bias", READ(dialect_field_bias)},
     {"response_format", READ(read_format)},
     {"tools", READ(read_tools)},
     {"tool_choice", READ(read_tool_choice)},
@@ -654,12 +530,12 @@ static const struct dialect_field fields[] = {
     {"user", READ(dialect_read_agent)},
     {"safety_identifier", READ(dialect_read_agent)},
     {"prompt_cache_key", READ(dialect_read_session)},
-    {"service_tier", READ(read_service_tier)},
+    {"service_tier", READ(dialect_field_service_tier)},
     {"keep_alive", READ(dialect_read_keep_alive)},
     {"session", READ(dialect_read_session)},
     {"cache", READ(dialect_read_cache)},
     {"effort", READ(dialect_read_effort)},
-    {"max_context", READ(read_context_max)},
+    {"max_context", READ(dialect_field_context_max)},
     {"shoal", DIALECT_KIND_SKIPPED, 0, NULL},
     {"metadata", READ(read_metadata)},
     {"store", IGNORED},
@@ -670,20 +546,20 @@ static const struct dialect_field fields[] = {
     {"audio", REFUSED},
     {"functions", REFUSED},
     {"function_call", REFUSED},
-    {"top_k", READ(read_top_k)},
+    {"top_k", READ(dialect_field_top_k)},
     {"min_p", NUMBER(MIN_P)},
     {"typical_p", NUMBER(TYPICAL_P)},
     {"repetition_penalty", NUMBER(REPEAT_PENALTY)},
     {"min_tokens", NUMBER(TOKENS_MIN)},
     {"ignore_eos", DIALECT_KIND_BOOL, AT(ignore_eos), NULL},
-    {"stop_token_ids", READ(read_stop_ids)},
+    {"stop_token_ids", READ(dialect_field_stop_ids)},
     {"include_stop_str_in_output", DIALECT_KIND_BOOL, AT(keep_stop), NULL},
     {"structured_outputs", LATER},
     {"guided_json", LATER},
     {"guided_regex", LATER},
     {"guided_choice", LATER},
     {"cache_salt", DIALECT_KIND_TEXT, AT(scope), NULL},
-    {"priority", READ(read_priority)},
+    {"priority", READ(dialect_field_priority)},
     {"continue_final_message", READ(read_continue)},
     {"add_generation_prompt", READ(read_generation_prompt)},
     {"chat_template_kwargs", READ(read_template_args)},
@@ -693,7 +569,7 @@ static const struct dialect_field fields[] = {
     {"use_beam_search", REFUSED},
     {"prompt_logprobs", REFUSED},
     {"truncate_prompt_tokens", REFUSED},
-    {"skip_special_tokens", READ(read_skip_special)},
+    {"skip_special_tokens", READ(dialect_field_skip_special)},
 };
 
 /* What only several fields together say. */

@@ -335,8 +335,7 @@ static void whole(struct buf *out, struct dialect_state *st, enum api_done reaso
 static void too_long(struct buf *out, struct dialect_state *st)
 {
     struct api_error e;
-    api_error_set(&e, ERR_INTERNAL, "", STR(""), "the reply is longer than %zu bytes; a stream has "
-                  "no such limit", st->reply_max ? st->reply_max : DIALECT_REPLY_MAX);
+    dialect_write_too_long(st, &e);
     dialect_openai_reply_error(out, st, &e);
 }
 

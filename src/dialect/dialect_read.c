@@ -38,6 +38,11 @@ bool dialect_read_wrong(struct dialect_read *r, struct json v, const char *what)
                              json_kind_name(json_kind(v)));
 }
 
+bool dialect_read_later(struct dialect_read *r, struct json v, const char *what)
+{
+    return dialect_read_fail(r, ERR_UNSUPPORTED, v, "%s not implemented yet", what);
+}
+
 bool dialect_read_missing(struct dialect_read *r, const char *name)
 {
     return api_error_set(r->e, ERR_REQUEST, "", str_of(name), "%s: required", name);

@@ -55,6 +55,13 @@ bool dialect_read_fail(struct dialect_read *r, enum err_code code, struct json v
                        const char *format, ...) BASE_PRINTF(4, 5);
 /* "NAME: required"; false. */
 bool dialect_read_missing(struct dialect_read *r, const char *name);
+/* Whether the caller can answer a feature; if not: ERR_UNSUPPORTED "PATH: WHAT not implemented
+ * yet", false ("tools are"). */
+static inline bool dialect_read_can(const struct dialect_read *r, enum dialect_feature f)
+{
+    return (r->in->limits->features & (uint32_t)f) != 0;
+}
+bool dialect_read_later(struct dialect_read *r, struct json v, const char *what);
 str dialect_read_path(struct dialect_read *r, struct json v);
 /* Warnings: code of BEHAVIOUR 5.13 and the path. */
 void dialect_read_note(struct dialect_read *r, const char *code, str text);

@@ -16,32 +16,37 @@ static str keep(struct dialect_state *st, str s)
     return copy.p ? copy : (str){"", 0};
 }
 
-static bool append(struct dialect_state *st, struct buf *to, str text)
+bool dialect_write_append(struct dialect_state *st, struct buf *to, str text)
 {
     if (to->size_max == 0)
         buf_init(to, st->reply_max ? st->reply_max : DIALECT_REPLY_MAX);
     return buf_add(to, text);
 }
 
-/* One JSON element behind those that are there. */
-static bool append_json(struct dialect_state *st, struct buf *to, const struct buf *json)
+bool dialect_write_append_json(struct dialect_state *st, struct buf *to, const struct buf *json)
 {
-    return json->len == 0 || ((to->len == 0 || append(st, to, STR(","))) &&
-                              append(st, to, buf_view(json)) && !json->full);
+    return json->len == 0 || ((to->len == 0 || dialect_write_append(st, to, STR(","))) &&
+                              dialect_write_append(st, to, buf_view(json)) && !json->full);
+}
+
+void dialect_write_too_long(const struct dialect_state *st, struct api_error *e)
+{
+    api_error_set(e, ERR_INTERNAL, "", STR(""), "the reply is longer than %zu bytes; a stream has "
+                  "no such limit", st->reply_max ? st->reply_max : DIALECT_REPLY_MAX);
 }
 
 static bool remember_text(struct dialect_state *st, struct dialect_choice *c,
                           const struct api_event *ev)
 {
     struct buf json;
-    bool ok = append(st, ev->kind == API_EVENT_REASONING ? &c->reasoning : &c->content,
-                     ev->text.text);
+    struct buf *to = ev->kind == API_EVENT_REASONING ? &c->reasoning : &c->content;
+    bool ok = dialect_write_append(st, to, ev->text.text);
     if (ev->kind == API_EVENT_REASONING || ev->text.logprobs_count == 0)
         return ok;
     buf_init(&json, DIALECT_REPLY_MAX);
     struct json_writer w = json_writer(&json);
     dialect_write_logprobs(&w, &ev->text);
-    ok = ok && append_json(st, &c->logprobs, &json);
+    ok = ok && dialect_write_append_json(st, &c->logprobs, &json);
     buf_deinit(&json);
     return ok;
 }
@@ -88,7 +93,52 @@ bool dialect_write_remember(struct dialect_state *st, uint32_t choice, const str
     return remember_event(st, &st->choices[choice], ev);
 }
 
+bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const struct api_event *ev)
+{
+    struct dialect_call *call = &st->choices[choice].call;
+    if (ev->kind == API_EVENT_CALL_ARGS)
+        return dialect_write_append(st, &call->args, ev->call.args);
+    call->index = ev->call.index;
+    call->kind = ev->call.tool_kind;
+    call->id = keep(st, ev->call.id);
+    call->name = keep(st, ev->call.name);
+    call->name_space = keep(st, ev->call.name_space);
+    call->args.len = 0;
+    return true;
+}
+
 /* ---- Writing ---- */
+
+static void add_note(struct dialect_state *st, const char *code, str text)
+{
+    if (st->notes_count < API_NOTES_MAX)
+        st->notes[st->notes_count++] = (struct api_note){str_of(code), text};
+}
+
+void dialect_write_call_object(struct json_writer *w, struct dialect_state *st,
+                               const struct dialect_call *call)
+{
+    const struct json_options options = {.depth_max = DIALECT_DEPTH_MAX};
+    struct arena a;
+    struct err ignored;
+    struct json v;
+    arena_init(&a, 4 * call->args.len + ((size_t)1 << 20));
+    if (json_parse(&v, buf_view(&call->args), &options, &a, &ignored) &&
+        json_kind(v) == JSON_KIND_OBJECT) {
+        json_put_raw(w, json_raw(v));
+    } else {
+        add_note(st, "arguments_not_object", call->name);
+        json_put_raw(w, STR("{}"));
+    }
+    arena_deinit(&a);
+}
+
+struct buf dialect_write_piece(void)
+{
+    struct buf b;
+    buf_init(&b, DIALECT_REPLY_MAX);
+    return b;
+}
 
 void dialect_write_id(struct json_writer *w, const struct dialect_state *st, const char *prefix)
 {

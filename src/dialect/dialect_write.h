@@ -21,6 +21,17 @@ static inline bool dialect_write_is_last(const struct dialect_state *st)
 {
     return st->choices_done == st->choices_count;
 }
+/* CALL_BEGIN, CALL_ARGS: keeps the open call of a choice. False when it did not fit. */
+bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const struct api_event *ev);
+/* The arguments of the open call as a JSON object; {} and a warning when they are none. */
+void dialect_write_call_object(struct json_writer *w, struct dialect_state *st,
+                               const struct dialect_call *call);
+/* Appends text to one of the buffers of a choice, made at first use. False when it is full. */
+bool dialect_write_append(struct dialect_state *st, struct buf *to, str text);
+/* Appends what was written to json as the next element, behind a comma if one is there. */
+bool dialect_write_append_json(struct dialect_state *st, struct buf *to, const struct buf *json);
+/* The error of a reply that did not fit. */
+void dialect_write_too_long(const struct dialect_state *st, struct api_error *e);
 /* "chatcmpl-" + the letters of the request's id. */
 void dialect_write_id(struct json_writer *w, const struct dialect_state *st, const char *prefix);
 /* {"request_id", "leg", ...}: BEHAVIOUR 5.3. */
@@ -30,7 +41,9 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
 void dialect_write_logprobs(struct json_writer *w, const struct api_text *t);
 /* What a client reads of an error: the sentence, for ERR_CONTEXT with the sizes. */
 void dialect_write_message(struct json_writer *w, const struct api_error *e);
-/* The JSON between w's start and now as one event: "data: ...\n\n". */
+/* A piece of a reply of one event; the caller's to deinit. */
+struct buf dialect_write_piece(void);
+/* The JSON of a piece as one event: "data: ...\n\n". */
 void dialect_write_sse(struct buf *out, const struct buf *json);
 /* The same with a name: "event: NAME\ndata: ...\n\n". */
 void dialect_write_sse_named(struct buf *out, const char *name, const struct buf *json);
