@@ -1,0 +1,104 @@
+/* models_leg - every local model behind one provider: found by name, loaded on demand, unloaded.
+ *
+ * Owns:      the picture of the model library, one engine_leg per resident model, requests that
+ *            wait for a model, keep-alive, the answers to LIST, SHOW, PS, LOAD and UNLOAD.
+ * Not:       when a model may take another's place (route/residency), what a child does
+ *            (engine_leg), what a file holds (describe), deadlines and queue limits of keys
+ *            (exchange, limits).
+ * Invariant: a request that was taken gets its whole reply or one ERROR. Requests for a model that
+ *            is not there wait together for one load. A swap or unload never touches a reply that
+ *            has begun: only requests that have not are taken back, and wait for the next child.
+ *            UNLOAD is answered when the child is gone and its memory is back.
+ *
+ *     submit --> name known? --no: picture older than 1 s? read again, else ERR_NOT_FOUND
+ *                   | yes
+ *            child READY? --no: wait; residency says LOAD, DRAIN, UNLOAD --> engine_leg
+ *                   | yes
+ *            engine_leg.submit; its batches pass through
+ *
+ * Thread:    the endpoint's loop; a scan of the stores and descriptions of files run elsewhere.
+ * Limits:    RESIDENCY_MODELS_MAX models with requests or children at once; waiting_max requests
+ *            per model, then ERR_OVERLOADED at once.
+ */
+#ifndef SHOAL_SERVE_MODELS_LEG_H
+#define SHOAL_SERVE_MODELS_LEG_H
+
+#include "api/api_frame.h"
+#include "api/api_provider.h"
+#include "store/library.h"
+#include "wire/loop.h"
+
+/* models.NAME of the configuration. */
+struct models_leg_setting {
+    str name;
+    bool is_pinned;
+    bool has_keep_alive;
+    int64_t keep_alive_ms;
+    uint32_t context, slots; /* 0: as all */
+};
+
+/* Everything viewed must outlive the leg. */
+struct models_leg_options {
+    struct loop *loop;
+    str build_id;
+    const char *const *argv;        /* of a child: "shoal", "engine", NULL */
+    const struct library_options *library; /* its check is called on another thread */
+    const str *aliases;             /* glob, model, glob, model, ... */
+    uint32_t aliases_count;         /* strings */
+    const struct api_load *load;    /* for every model; path, name, memory_bytes are set here */
+    const struct models_leg_setting *settings;
+    uint32_t settings_count;
+    uint32_t resident_max;          /* engine.resident; 0 counts as 1 */
+    uint32_t waiting_max;           /* limits.queue: requests per model, begun ones included */
+    int64_t keep_alive_ms;          /* engine.keep_alive; negative: never unload */
+    int64_t min_residency_ms, swap_wait_ms;
+    int64_t engine_stall_ms, load_stall_ms;
+    uint64_t memory_bytes;          /* of all children; 0: what is free at open, cgroup counted */
+    /* Something that health, models or residents tell has changed; may be NULL. */
+    void (*on_change)(void *ctx);
+    void *ctx;
+};
+
+struct models_leg;
+/* Starts nothing; the stores are read when the first name is asked for. */
+BASE_USE_RESULT bool models_leg_open(struct models_leg **out, const struct models_leg_options *o,
+                                     struct err *e);
+/* Ends all children, waiting at most grace_ms, then kills. Requests get nothing any more. Not from
+ * a callback. NULL is allowed. */
+void models_leg_close(struct models_leg *m, int64_t grace_ms);
+
+/* Takes every kind of request. `model` may be a name, an alias, a file name; with LIST and PS it is
+ * ignored. Refusals of submit: ERR_OVERLOADED. As ERROR events: ERR_NOT_FOUND, code
+ * "model_not_found", with near names; ERR_INTERNAL, code "load_failed", remembered for 5 s;
+ * ERR_MEMORY, code "load_failed", where pinned models hold every place; and engine_leg's own.
+ *
+ * LOAD ends when the model can answer, UNLOAD when its memory is back (also of a model that was not
+ * loaded); both answer with its row. keep_alive_ms counts when given, else the model's setting:
+ * it governs the idle time after this request. models() and health() tell of resident models: rows
+ * as PS gives them; READY when one can answer or none is resident. */
+struct api_provider models_leg_provider(struct models_leg *m);
+
+/* Wants it resident from the start: a LOAD that nobody waits for. A failure is only logged and
+ * told by residents; the next request tries again. */
+void models_leg_preload(struct models_leg *m, str name);
+
+/* One child, for /health, /ready, /v1/status and metrics; views valid until the next call. */
+struct models_leg_resident {
+    str name;
+    struct api_health health;
+    struct api_beat beat;
+    struct api_model model;   /* context_max 0: not loaded yet */
+    int64_t idle_left_ms;     /* until it is unloaded; negative: not by time */
+    int64_t token_age_ms;     /* since it last gave a token; negative: never since its load */
+    uint64_t budget_bytes;    /* the ledger's; 0: none */
+    uint32_t running, waiting; /* begun and not begun requests, ours included */
+    bool is_draining;
+    int pid;
+};
+/* Fills at most out_max rows, returns how many there are. */
+size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *out,
+                            size_t out_max);
+/* Loads that took another model's place, since open. */
+uint64_t models_leg_swaps(const struct models_leg *m);
+
+#endif
