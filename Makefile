@@ -332,11 +332,13 @@ bench-tok: $(BUILD)/bench/tok/tok_bench models ## text to ids, per real vocabula
 # instrumented code gives other ones, and the plain build has judged the source.
 ASAN_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 TSAN_FLAGS = -fsanitize=thread -fno-omit-frame-pointer -O1
-# What has threads: TSan needs no more.
+# What has threads: TSan needs no more. Of the models: the programs that have an engine.
+ENGINES    = $(filter $(BUILD)/tests/model/engine%,$(MODEL))
 THREADED   = $(filter $(BUILD)/tests/unit/base/thread% $(BUILD)/tests/unit/base/log% \
              $(BUILD)/tests/unit/wire/% $(BUILD)/tests/unit/cpu/% $(BUILD)/tests/unit/engine/% \
-             $(BUILD)/tests/unit/serve/%,$(UNIT)) $(MODEL) $(SIM)
-ASAN_QUICK = $(foreach p,$(QUICK),"$(p:$(BUILD)/%=$(BUILD)/asan/%)")
+             $(BUILD)/tests/unit/serve/%,$(UNIT)) \
+             $(ENGINES) $(SIM)
+ASAN_QUICK = $(foreach p,$(QUICK) $(ENGINES),"$(p:$(BUILD)/%=$(BUILD)/asan/%)")
 TSAN_QUICK = $(foreach p,$(THREADED),"$(p:$(BUILD)/%=$(BUILD)/tsan/%)")
 sanitized  = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) WARN=-w
 
@@ -344,7 +346,7 @@ asan-programs:
 	+@$(call sanitized,asan) SAN="$(ASAN_FLAGS)" quick-programs
 tsan-programs:
 	+@$(call sanitized,tsan) SAN="$(TSAN_FLAGS)" threaded-programs
-quick-programs: $(QUICK)
+quick-programs: $(QUICK) $(ENGINES)
 threaded-programs: $(THREADED)
 asan: asan-programs ## quick tests under ASan and UBSan
 	@$(RUN_TESTS) $(ASAN_QUICK)

@@ -27,6 +27,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$")
 TAP = re.compile(r"^(ok|not ok) \d+(?: - (\S+))?")
 SHOWN_LINES = 60
+SLOW_S = 5.0  # what takes longer says so when it is through: a long run shows where it is
 
 
 class Outcome:
@@ -51,6 +52,16 @@ def count_cases(text):
     return (passed, len(bad), bad) if passed or bad else None
 
 
+RUNNING = set()  # programs have sessions of their own: who ends this one would leave them behind
+
+
+def end_all(number, _frame):
+    for process in list(RUNNING):
+        end_group(process)
+    print(f"run.py: ended by signal {number}", flush=True)
+    os._exit(128 + number)
+
+
 def end_group(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -70,7 +81,7 @@ def run_one(job, options):
     name, argv, states_cases = split_job(job)
     is_sanitized = "/asan/" in name or "/tsan/" in name
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", LC_ALL="C.UTF-8",
-               TEST_TIER="quick" if is_sanitized else options.tier)
+               TEST_TIER="sanitized" if is_sanitized else options.tier)
     start = time.monotonic()
     try:
         process = subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
@@ -78,6 +89,7 @@ def run_one(job, options):
                                    start_new_session=True)
     except OSError as e:
         return Outcome(name, 0, 1, f"cannot be run: {e.strerror}", "", 0.0)
+    RUNNING.add(process)
     why = ""
     try:
         out = process.communicate(timeout=options.timeout)[0]
@@ -85,6 +97,7 @@ def run_one(job, options):
         end_group(process)
         out = process.communicate()[0]
         why = f"ran out of its {options.timeout:g} s"
+    RUNNING.discard(process)
     end_group(process)  # what it started and left behind
     text = out.decode("utf-8", errors="replace")
     passed, failed, bad = count_cases(text) or (0, 0, [])
@@ -139,6 +152,9 @@ def main():
     if options.timeout is None:
         options.timeout = {"quick": 60, "full": 600, "long": 6 * 3600}[options.tier]
 
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_all)
+
     # The longest first: then the last one to end is short.
     times_path = os.path.join(ROOT, options.build, f"test_times_{options.tier}.json")
     times = times_of(times_path)
@@ -153,6 +169,9 @@ def main():
             passed, failed = passed + outcome.passed, failed + outcome.failed
             if outcome.failed:
                 show(outcome)
+            elif outcome.seconds >= SLOW_S:
+                print(f"{outcome.seconds:8.1f} s  {outcome.name}: {outcome.passed} passed",
+                      flush=True)
     times.update({o.name: round(o.seconds, 3) for o in outcomes})
     with open(times_path, "w", encoding="utf-8") as f:
         json.dump(times, f, indent=0, sort_keys=True)

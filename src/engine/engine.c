@@ -381,6 +381,14 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     engine_defaults(en);
 }
 
+/* Which of several models, or of several files of that name, is part of the sentence. */
+static bool engine_load(struct engine *en, const struct api_load *l,
+                        const struct weights_progress *progress, struct err *e)
+{
+    return weights_load(&en->weights, en->backend, en->device, progress, e) ||
+           err_wrap(e, "%.*s", STR_ARG(l->path));
+}
+
 bool engine_open(struct engine **out, const struct api_load *l,
                  const struct engine_progress *progress, struct err *e)
 {
@@ -395,7 +403,7 @@ bool engine_open(struct engine **out, const struct api_load *l,
         bytes = (struct weights_progress){progress->on_bytes, progress->ctx};
     bool ok = engine_open_text(en, l, e) && engine_open_device(en, l, e) &&
               engine_open_plan(en, e) && engine_check_room(en, engine_ram_free(), e) &&
-              weights_load(&en->weights, en->backend, en->device, progress ? &bytes : NULL, e) &&
+              engine_load(en, l, progress ? &bytes : NULL, e) &&
               engine_budget(en, l, e) && engine_open_pool(en, !l->no_prefix, e) &&
               engine_try(en, e);
     if (!ok) {

@@ -85,13 +85,25 @@ class Runner(unittest.TestCase):
         subprocess.run(["sleep", "2.5"], check=True)
         self.assertFalse(os.path.exists(mark))
 
-    def test_the_tier_reaches_programs_and_sanitizer_builds_stay_quick(self):
+    def test_what_runs_is_ended_with_the_runner(self):
+        mark = os.path.join(self.folder, "mark")
+        program = self.program(f"sleep 2; touch {mark}; echo '1 passed, 0 failed'")
+        runner = subprocess.Popen(
+            [sys.executable, os.path.join(ROOT, "tests/run.py"), "-build", self.folder, program],
+            stdout=subprocess.DEVNULL)
+        subprocess.run(["sleep", "0.8"], check=True)
+        runner.terminate()
+        self.assertEqual(runner.wait(), 128 + 15)
+        subprocess.run(["sleep", "1.8"], check=True)
+        self.assertFalse(os.path.exists(mark))
+
+    def test_the_tier_reaches_programs_and_sanitizer_builds_have_their_own(self):
         say = "[ \"$TEST_TIER\" = {0} ] && echo '1 passed, 0 failed'"
         lines, code = run("-build", self.folder, "-tier", "full", self.program(say.format("full")))
         self.expect(lines, code, "1 passed, 0 failed")
         os.mkdir(os.path.join(self.folder, "asan"))
         path = os.path.join(self.folder, "asan", "p")
-        os.rename(self.program(say.format("quick")), path)
+        os.rename(self.program(say.format("sanitized")), path)
         lines, code = run("-build", self.folder, "-tier", "full", path)
         self.expect(lines, code, "1 passed, 0 failed")
 
