@@ -63,7 +63,7 @@ struct dialect_call {
 struct dialect_choice {
     struct buf content, reasoning;
     struct buf logprobs, calls; /* JSON, elements of an array */
-    uint32_t calls_count, content_tokens;
+    uint32_t calls_count, content_chars;
     struct dialect_call call;
     bool is_begun, in_call, is_done;
     enum api_done reason;
@@ -76,7 +76,7 @@ struct dialect_state {
     str request_id, model; /* model: the name asked for; the caller may put the one that answered */
     int64_t time_s;
     uint64_t seed;         /* the one in use: the caller puts a drawn one here */
-    bool stream;
+    bool stream, include_usage;
     bool is_begun;         /* bytes of the reply are out, pings too: errors are in-band */
     bool is_over;          /* the last byte is written */
     uint32_t choices_count, choices_done;

@@ -119,3 +119,11 @@ bool dialect_field_skip_special(struct dialect_read *r, struct json v)
     return dialect_read_bool(r, v, &skip) &&
            (skip || dialect_read_fail(r, ERR_REQUEST, v, "false is not supported"));
 }
+
+bool dialect_field_stream_options(struct dialect_read *r, struct json v)
+{
+    struct json usage = json_member(v, "include_usage");
+    if (json_kind(v) != JSON_KIND_OBJECT)
+        return dialect_read_wrong(r, v, "object");
+    return json_kind(usage) <= JSON_KIND_NULL || dialect_read_bool(r, usage, &r->st->include_usage);
+}

@@ -20,6 +20,7 @@ bool dialect_field_service_tier(struct dialect_read *r, struct json v); /* flex,
 bool dialect_field_priority(struct dialect_read *r, struct json v);     /* negative = high */
 bool dialect_field_context_max(struct dialect_read *r, struct json v);
 bool dialect_field_skip_special(struct dialect_read *r, struct json v); /* only true */
+bool dialect_field_stream_options(struct dialect_read *r, struct json v); /* include_usage */
 /* An array of at most max token ids into the arena. */
 bool dialect_field_ids(struct dialect_read *r, struct json v, uint32_t max, const int32_t **ids,
                        uint32_t *count);

@@ -178,23 +178,6 @@ static void put_row(struct json_writer *w, const struct api_model *m, bool is_ps
     json_close_object(w);
 }
 
-static void put_capabilities(struct json_writer *w, uint32_t caps)
-{
-    static const struct {
-        uint32_t cap;
-        const char *name;
-    } rows[] = {{API_CAP_TOOLS, "tools"}, {API_CAP_THINK, "thinking"}, {API_CAP_VISION, "vision"},
-                {API_CAP_INSERT, "insert"}, {API_CAP_EMBED, "embedding"}};
-    json_key_z(w, "capabilities");
-    json_open_array(w);
-    if (!(caps & API_CAP_EMBED))
-        json_put_text_z(w, "completion");
-    for (size_t i = 0; i < countof(rows); i++)
-        if (caps & rows[i].cap)
-            json_put_text_z(w, rows[i].name);
-    json_close_array(w);
-}
-
 static void put_show(struct json_writer *w, const struct api_model *m)
 {
     json_open_object(w);
@@ -204,7 +187,8 @@ static void put_show(struct json_writer *w, const struct api_model *m)
     put_details(w, m);
     json_key_z(w, "model_info");
     json_put_raw(w, m->info.len ? m->info : STR("{}"));
-    put_capabilities(w, m->caps);
+    json_key_z(w, "capabilities");
+    dialect_write_capabilities(w, m->caps);
     json_key_z(w, "modified_at");
     dialect_write_time(w, m->modified_s);
     json_close_object(w);

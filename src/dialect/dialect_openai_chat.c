@@ -265,15 +265,6 @@ static bool read_messages(struct dialect_read *r, struct json v)
 
 /* ---- Sampling, format ---- */
 
-static bool read_stream_options(struct dialect_read *r, struct json v)
-{
-    struct dialect_openai_state *st = (struct dialect_openai_state *)r->st;
-    struct json usage = json_member(v, "include_usage");
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "object");
-    return json_kind(usage) <= JSON_KIND_NULL || dialect_read_bool(r, usage, &st->include_usage);
-}
-
 static bool read_completion_tokens(struct dialect_read *r, struct json v)
 {
     int64_t n;
@@ -507,7 +498,7 @@ static const struct dialect_field fields[] = {
     {"model", DIALECT_KIND_TEXT, AT(model), NULL},
     {"messages", READ(read_messages)},
     {"stream", DIALECT_KIND_BOOL, AT(stream), NULL},
-    {"stream_options", READ(read_stream_options)},
+    {"stream_options", READ(dialect_field_stream_options)},
     {"max_completion_tokens", READ(read_completion_tokens)},
     {"max_tokens", READ(read_max_tokens)},
     {"temperature", NUMBER(TEMPERATURE)},
@@ -621,7 +612,7 @@ const struct dialect dialect_openai_chat = {
     .stream_type = "text/event-stream",
     .paths = paths,
     .paths_count = countof(paths),
-    .state_size = sizeof(struct dialect_openai_state),
+    .state_size = sizeof(struct dialect_state),
     .read_request = read_request,
     .write_event = dialect_openai_reply_event,
     .write_error = dialect_openai_reply_error,

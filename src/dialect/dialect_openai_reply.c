@@ -1,96 +1,10 @@
 #include "dialect/dialect_openai_reply.h"
 
-#include <stdio.h>
 #include <string.h>
 
+#include "dialect/dialect_openai_write.h"
+
 #define CHUNK_MAX ((size_t)16 << 20)
-
-static const char *finish_reason(enum api_done reason)
-{
-    switch (reason) {
-    case API_DONE_EOS: case API_DONE_STOP_STRING: case API_DONE_SCHEMA_END:
-        return "stop";
-    case API_DONE_CALLS: case API_DONE_TOOL_LIMIT:
-        return "tool_calls";
-    case API_DONE_REFUSAL:
-        return "content_filter";
-    case API_DONE_CANCELLED:
-        return "error";
-    case API_DONE_MAX_TOKENS: case API_DONE_MAX_GEN: case API_DONE_CONTEXT_FULL:
-    case API_DONE_DEADLINE: case API_DONE_LOOP: case API_DONE_COUNT_:
-        break;
-    }
-    return "length";
-}
-
-/* ---- Parts of both forms ---- */
-
-static void put_head(struct json_writer *w, const struct dialect_state *st, const char *object)
-{
-    char fingerprint[32];
-    snprintf(fingerprint, sizeof fingerprint, "fp_%016llx", (unsigned long long)st->model_hash);
-    json_key_z(w, "id");
-    dialect_write_id(w, st, "chatcmpl-");
-    json_key_z(w, "object");
-    json_put_text_z(w, object);
-    json_key_z(w, "created");
-    json_put_i64(w, st->time_s);
-    json_key_z(w, "model");
-    json_put_text(w, st->model);
-    json_key_z(w, "system_fingerprint");
-    json_put_text_z(w, fingerprint);
-}
-
-static void put_usage(struct json_writer *w, const struct api_usage *u)
-{
-    json_open_object(w);
-    json_key_z(w, "prompt_tokens");
-    json_put_u64(w, u->prompt_tokens);
-    json_key_z(w, "completion_tokens");
-    json_put_u64(w, u->output_tokens);
-    json_key_z(w, "total_tokens");
-    json_put_u64(w, (uint64_t)u->prompt_tokens + u->output_tokens);
-    json_key_z(w, "prompt_tokens_details");
-    json_open_object(w);
-    json_key_z(w, "cached_tokens");
-    json_put_u64(w, u->cached_tokens);
-    json_close_object(w);
-    json_key_z(w, "completion_tokens_details");
-    json_open_object(w);
-    json_key_z(w, "reasoning_tokens");
-    json_put_u64(w, u->reasoning_tokens);
-    json_key_z(w, "accepted_prediction_tokens");
-    json_put_u64(w, u->draft_accepted_tokens);
-    json_key_z(w, "rejected_prediction_tokens");
-    json_put_u64(w, u->draft_rejected_tokens);
-    json_close_object(w);
-    json_close_object(w);
-}
-
-static void put_error(struct json_writer *w, const struct api_error *e)
-{
-    struct dialect_error_row row = dialect_error(e);
-    json_key_z(w, "error");
-    json_open_object(w);
-    json_key_z(w, "message");
-    dialect_write_message(w, e);
-    json_key_z(w, "type");
-    json_put_text_z(w, row.openai_type);
-    json_key_z(w, "param");
-    if (e->param.len)
-        json_put_text(w, e->param);
-    else
-        json_put_null(w);
-    json_key_z(w, "code");
-    json_put_text_z(w, row.code);
-    if (e->err.code == ERR_CONTEXT) {
-        json_key_z(w, "prompt_tokens");
-        json_put_u64(w, e->prompt_tokens);
-        json_key_z(w, "limit");
-        json_put_u64(w, e->limit);
-    }
-    json_close_object(w);
-}
 
 /* ---- Streamed ---- */
 
@@ -177,7 +91,7 @@ static void chunk(struct buf *out, struct dialect_state *st, const struct delta 
     buf_init(&json, CHUNK_MAX);
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
-    put_head(&w, st, "chat.completion.chunk");
+    dialect_openai_write_head(&w, st, "chatcmpl-", "chat.completion.chunk");
     json_key_z(&w, "choices");
     json_open_array(&w);
     if (d) {
@@ -198,7 +112,7 @@ static void chunk(struct buf *out, struct dialect_state *st, const struct delta 
     if (d)
         json_put_null(&w);
     else
-        put_usage(&w, &st->usage);
+        dialect_openai_write_usage(&w, &st->usage);
     bool is_done = d && d->ev && d->ev->kind == API_EVENT_DONE;
     if (is_done && dialect_write_is_last(st)) {
         json_key_z(&w, "shoal");
@@ -211,10 +125,9 @@ static void chunk(struct buf *out, struct dialect_state *st, const struct delta 
 
 static void stream_done(struct buf *out, struct dialect_state *st)
 {
-    const struct dialect_openai_state *own = (const struct dialect_openai_state *)st;
     if (!dialect_write_is_last(st))
         return;
-    if (own->include_usage)
+    if (st->include_usage)
         chunk(out, st, NULL);
     buf_add_z(out, "data: [DONE]\n\n");
     st->is_over = true;
@@ -234,7 +147,8 @@ static void stream_event(struct buf *out, struct dialect_state *st, uint32_t cho
     }
     bool is_done = ev->kind == API_EVENT_DONE;
     chunk(out, st, &(struct delta){.choice = choice, .ev = ev,
-                                   .finish = is_done ? finish_reason(c->reason) : NULL});
+                                   .finish = is_done ? dialect_openai_write_finish(c->reason)
+                                                     : NULL});
     if (is_done)
         stream_done(out, st);
 }
@@ -308,7 +222,7 @@ static void put_choice(struct json_writer *w, const struct dialect_state *st, ui
         json_put_null(w);
     }
     json_key_z(w, "finish_reason");
-    json_put_text_z(w, finish_reason(c->reason));
+    json_put_text_z(w, dialect_openai_write_finish(c->reason));
     json_close_object(w);
 }
 
@@ -316,14 +230,14 @@ static void whole(struct buf *out, struct dialect_state *st, enum api_done reaso
 {
     struct json_writer w = json_writer(out);
     json_open_object(&w);
-    put_head(&w, st, "chat.completion");
+    dialect_openai_write_head(&w, st, "chatcmpl-", "chat.completion");
     json_key_z(&w, "choices");
     json_open_array(&w);
     for (uint32_t i = 0; i < st->choices_count; i++)
         put_choice(&w, st, i);
     json_close_array(&w);
     json_key_z(&w, "usage");
-    put_usage(&w, &st->usage);
+    dialect_openai_write_usage(&w, &st->usage);
     json_key_z(&w, "seed");
     json_put_u64(&w, st->seed);
     json_key_z(&w, "shoal");
@@ -376,7 +290,7 @@ void dialect_openai_reply_error(struct buf *out, struct dialect_state *st,
     buf_init(&json, CHUNK_MAX);
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
-    put_error(&w, e);
+    dialect_openai_write_error(&w, e);
     json_close_object(&w);
     if (st->stream && st->is_begun) {
         dialect_write_sse(out, &json);

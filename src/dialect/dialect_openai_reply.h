@@ -12,11 +12,6 @@
 
 #include "dialect/dialect_write.h"
 
-struct dialect_openai_state {
-    struct dialect_state s;
-    bool include_usage;
-};
-
 void dialect_openai_reply_event(struct buf *out, struct dialect_state *st, uint32_t choice,
                                 const struct api_event *ev);
 void dialect_openai_reply_error(struct buf *out, struct dialect_state *st,

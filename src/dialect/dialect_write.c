@@ -8,7 +8,7 @@
 
 /* ---- Remembering ---- */
 
-static str keep(struct dialect_state *st, str s)
+str dialect_write_keep(struct dialect_state *st, str s)
 {
     if (st->keep.bytes_max == 0)
         arena_init(&st->keep, KEEP_MAX);
@@ -59,21 +59,22 @@ static bool remember_event(struct dialect_state *st, struct dialect_choice *c,
         st->queued = ev->queued;
         break;
     case API_EVENT_STARTED:
-        st->leg = keep(st, ev->started.leg);
-        st->leg_model = keep(st, ev->started.model);
+        st->leg = dialect_write_keep(st, ev->started.leg);
+        st->leg_model = dialect_write_keep(st, ev->started.model);
         st->model_hash = ev->started.model_hash;
         break;
     case API_EVENT_NOTE:
         if (st->notes_count < API_NOTES_MAX)
-            st->notes[st->notes_count++] = (struct api_note){keep(st, ev->note.code),
-                                                             keep(st, ev->note.text)};
+            st->notes[st->notes_count++] = (struct api_note){
+                dialect_write_keep(st, ev->note.code), dialect_write_keep(st, ev->note.text)};
         break;
     case API_EVENT_USAGE:
         st->usage = ev->usage;
         break;
     case API_EVENT_DONE:
         c->reason = ev->done.reason;
-        c->stop = ev->done.reason == API_DONE_STOP_STRING ? keep(st, ev->done.stop) : c->stop;
+        if (ev->done.reason == API_DONE_STOP_STRING)
+            c->stop = dialect_write_keep(st, ev->done.stop);
         st->choices_done += !c->is_done;
         c->is_done = true;
         break;
@@ -100,9 +101,9 @@ bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const st
         return dialect_write_append(st, &call->args, ev->call.args);
     call->index = ev->call.index;
     call->kind = ev->call.tool_kind;
-    call->id = keep(st, ev->call.id);
-    call->name = keep(st, ev->call.name);
-    call->name_space = keep(st, ev->call.name_space);
+    call->id = dialect_write_keep(st, ev->call.id);
+    call->name = dialect_write_keep(st, ev->call.name);
+    call->name_space = dialect_write_keep(st, ev->call.name_space);
     call->args.len = 0;
     return true;
 }
@@ -319,4 +320,20 @@ void dialect_write_time(struct json_writer *w, int64_t time_s)
         json_put_text_z(w, text);
     else
         json_put_null(w);
+}
+
+void dialect_write_capabilities(struct json_writer *w, uint32_t caps)
+{
+    static const struct {
+        uint32_t cap;
+        const char *name;
+    } rows[] = {{API_CAP_TOOLS, "tools"}, {API_CAP_THINK, "thinking"}, {API_CAP_VISION, "vision"},
+                {API_CAP_INSERT, "insert"}, {API_CAP_EMBED, "embedding"}};
+    json_open_array(w);
+    if (!(caps & API_CAP_EMBED))
+        json_put_text_z(w, "completion");
+    for (size_t i = 0; i < countof(rows); i++)
+        if (caps & rows[i].cap)
+            json_put_text_z(w, rows[i].name);
+    json_close_array(w);
 }

@@ -21,6 +21,8 @@ static inline bool dialect_write_is_last(const struct dialect_state *st)
 {
     return st->choices_done == st->choices_count;
 }
+/* A copy that lives as long as the state; "" when its memory is full. */
+str dialect_write_keep(struct dialect_state *st, str s);
 /* CALL_BEGIN, CALL_ARGS: keeps the open call of a choice. False when it did not fit. */
 bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const struct api_event *ev);
 /* The arguments of the open call as a JSON object; {} and a warning when they are none. */
@@ -49,6 +51,8 @@ void dialect_write_sse(struct buf *out, const struct buf *json);
 void dialect_write_sse_named(struct buf *out, const char *name, const struct buf *json);
 /* A comment that SSE clients pass over: ": shoal {...}\n\n"; commits the stream. */
 void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct dialect_ping *p);
+/* What a model can do: ["completion", "tools", ...]. */
+void dialect_write_capabilities(struct json_writer *w, uint32_t caps);
 /* Unix seconds as "2026-01-02T03:04:05Z". */
 void dialect_write_time(struct json_writer *w, int64_t time_s);
 

@@ -1,0 +1,89 @@
+#include "dialect/dialect_openai_write.h"
+
+#include <stdio.h>
+
+const char *dialect_openai_write_finish(enum api_done reason)
+{
+    switch (reason) {
+    case API_DONE_EOS: case API_DONE_STOP_STRING: case API_DONE_SCHEMA_END:
+        return "stop";
+    case API_DONE_CALLS: case API_DONE_TOOL_LIMIT:
+        return "tool_calls";
+    case API_DONE_REFUSAL:
+        return "content_filter";
+    case API_DONE_CANCELLED:
+        return "error";
+    case API_DONE_MAX_TOKENS: case API_DONE_MAX_GEN: case API_DONE_CONTEXT_FULL:
+    case API_DONE_DEADLINE: case API_DONE_LOOP: case API_DONE_COUNT_:
+        break;
+    }
+    return "length";
+}
+
+void dialect_openai_write_head(struct json_writer *w, const struct dialect_state *st,
+                               const char *id, const char *object)
+{
+    char fingerprint[32];
+    snprintf(fingerprint, sizeof fingerprint, "fp_%016llx", (unsigned long long)st->model_hash);
+    json_key_z(w, "id");
+    dialect_write_id(w, st, id);
+    json_key_z(w, "object");
+    json_put_text_z(w, object);
+    json_key_z(w, "created");
+    json_put_i64(w, st->time_s);
+    json_key_z(w, "model");
+    json_put_text(w, st->model);
+    json_key_z(w, "system_fingerprint");
+    json_put_text_z(w, fingerprint);
+}
+
+void dialect_openai_write_usage(struct json_writer *w, const struct api_usage *u)
+{
+    json_open_object(w);
+    json_key_z(w, "prompt_tokens");
+    json_put_u64(w, u->prompt_tokens);
+    json_key_z(w, "completion_tokens");
+    json_put_u64(w, u->output_tokens);
+    json_key_z(w, "total_tokens");
+    json_put_u64(w, (uint64_t)u->prompt_tokens + u->output_tokens);
+    json_key_z(w, "prompt_tokens_details");
+    json_open_object(w);
+    json_key_z(w, "cached_tokens");
+    json_put_u64(w, u->cached_tokens);
+    json_close_object(w);
+    json_key_z(w, "completion_tokens_details");
+    json_open_object(w);
+    json_key_z(w, "reasoning_tokens");
+    json_put_u64(w, u->reasoning_tokens);
+    json_key_z(w, "accepted_prediction_tokens");
+    json_put_u64(w, u->draft_accepted_tokens);
+    json_key_z(w, "rejected_prediction_tokens");
+    json_put_u64(w, u->draft_rejected_tokens);
+    json_close_object(w);
+    json_close_object(w);
+}
+
+void dialect_openai_write_error(struct json_writer *w, const struct api_error *e)
+{
+    struct dialect_error_row row = dialect_error(e);
+    json_key_z(w, "error");
+    json_open_object(w);
+    json_key_z(w, "message");
+    dialect_write_message(w, e);
+    json_key_z(w, "type");
+    json_put_text_z(w, row.openai_type);
+    json_key_z(w, "param");
+    if (e->param.len)
+        json_put_text(w, e->param);
+    else
+        json_put_null(w);
+    json_key_z(w, "code");
+    json_put_text_z(w, row.code);
+    if (e->err.code == ERR_CONTEXT) {
+        json_key_z(w, "prompt_tokens");
+        json_put_u64(w, e->prompt_tokens);
+        json_key_z(w, "limit");
+        json_put_u64(w, e->limit);
+    }
+    json_close_object(w);
+}
