@@ -1,0 +1,62 @@
+/* server - the endpoint's outside: listeners, who may ask what, and a graceful end.
+ *
+ * Owns:      the HTTP server, the set of requests under way, the counters, the way from a method
+ *            and path to a dialect or to a handler of path_table.
+ * Not:       one request's reply (exchange), models and children (the provider), settings (cli).
+ * Invariant: everything is answered in JSON, in the form of the dialect whose path was asked for.
+ *            Who may not ask is told before a byte of the body is read.
+ *
+ *     http_server --header--> limits, paths --refusal-->
+ *                 --body--> exchange (a dialect's path) | path_table (everything else)
+ *
+ * Thread:    the loop's.
+ * Limits:    struct server_options; ingress_max bytes of bodies in memory at once.
+ */
+#ifndef SHOAL_SERVE_SERVER_H
+#define SHOAL_SERVE_SERVER_H
+
+#include "serve/exchange.h"
+#include "wire/http_server.h"
+
+struct server;
+struct server_options {
+    struct loop *loop;
+    struct api_provider provider; /* outlives the server */
+    struct dialect_limits dialect;
+    struct http_limits http;
+    uint32_t connections_max, queue_max;
+    uint64_t body_max, ingress_max;
+    int64_t ping_ms, defer_ms, total_ms, wait_ms, gen_ms, grace_ms;
+    int64_t engine_stall_ms; /* half of it without progress is degraded health */
+    uint16_t overlong_status; /* 0: each dialect's own */
+    str version;             /* JSON object: the answer of /version */
+    str version_text, isa;   /* "0.1.0", "vnni" */
+    /* Stopped: every request has ended, or the grace time is over. From the loop. */
+    void (*on_stopped)(void *ctx);
+    void *ctx;
+};
+
+BASE_USE_RESULT bool server_open(struct server **out, const struct server_options *o,
+                                 struct err *e);
+/* As http_server_listen; any number of times, at start. */
+BASE_USE_RESULT bool server_listen(struct server *s, str address, struct err *e);
+/* Port of the n-th address as bound. */
+uint16_t server_port(const struct server *s, size_t listener);
+/* Accepts nothing any more; open requests have grace_ms, then they are told. */
+void server_stop(struct server *s);
+void server_close(struct server *s); /* NULL is allowed */
+
+/* --- for path_table --- */
+
+const struct server_options *server_options_of(const struct server *s);
+const struct metrics *server_metrics(const struct server *s);
+uint32_t server_connections(const struct server *s);
+uint32_t server_requests(const struct server *s); /* dialects' requests under way */
+uint64_t server_ingress(const struct server *s);  /* bytes of bodies */
+int64_t server_uptime_ms(const struct server *s);
+/* A whole JSON reply with the headers that every reply has. */
+void server_reply(struct http_conn *c, int status, str json);
+/* An error in the form of the asked path's dialect, or OpenAI's. */
+void server_refuse(struct server *s, struct http_conn *c, const struct api_error *e);
+
+#endif
