@@ -101,4 +101,8 @@ bool cmd_is_terminal(int fd);
 bool cmd_models_find(const struct cmd_context *c, str name, struct library_entry *out,
                      struct err *e) BASE_USE_RESULT;
 
+/* --- the answer of `version -json` and of GET /version (cmd_version.c) --- */
+
+void cmd_version_put(struct buf *out);
+
 #endif

@@ -1,13 +1,14 @@
 #include "cli/cmd.h"
 
 extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_run;
-extern const struct cmd cmd_version;
+extern const struct cmd cmd_serve, cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
 
 /* The order is that of the help. */
 const struct cmd *const cmd_table[] = {
+    &cmd_serve,
     &cmd_run,
     &cmd_models_list,
     &cmd_plan,
@@ -20,7 +21,6 @@ const struct cmd *const cmd_table[] = {
     LATER("remove"),
     LATER("ps"),
     LATER("stop"),
-    LATER("serve"),
     LATER("install"),
     LATER("uninstall"),
     LATER("worker"),

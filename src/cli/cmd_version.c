@@ -58,6 +58,13 @@ static void cmd_version_add_json(struct buf *out, enum cpu_level level, bool has
     buf_add_byte(out, '\n');
 }
 
+void cmd_version_put(struct buf *out)
+{
+    bool has_bf16;
+    enum cpu_level level = machine_level(&has_bf16);
+    cmd_version_add_json(out, level, has_bf16);
+}
+
 static bool cmd_version_run(struct cmd_context *c, struct err *e)
 {
     struct buf out;

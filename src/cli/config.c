@@ -30,6 +30,8 @@
 #define REAL(low, high) {.type = CONFIG_TYPE_REAL, .min = (low), .max = (high)}
 #define DURATION {.type = CONFIG_TYPE_DURATION, .max = YEAR_MS}
 #define DURATION_OR(w) {.type = CONFIG_TYPE_DURATION, .words = (w), .max = YEAR_MS}
+#define WAIT {.type = CONFIG_TYPE_DURATION, .min = 1, .max = HOUR_MS} /* always ends */
+#define HEADER_SIZE {.type = CONFIG_TYPE_SIZE, .min = 1024, .max = 16 << 20}
 #define SIZE {.type = CONFIG_TYPE_SIZE, .max = INT64_MAX}
 #define SIZE_OR(w) {.type = CONFIG_TYPE_SIZE, .words = (w), .max = INT64_MAX}
 #define TEXT {.type = CONFIG_TYPE_TEXT}
@@ -46,7 +48,8 @@
 
 /* clang-format off */
 const struct config_row config_rows[] = {
-    LATER("listen", LIST, NULL)
+    FLAG("listen", LIST, NULL, "addr", "serve",
+         "HOST:PORT or unix:/path; 127.0.0.1:11500 and [::1]:11500")
     LATER("tls.cert", PATH, NULL)
     LATER("tls.key", PATH, NULL)
     LATER("allowed_hosts", LIST, NULL)
@@ -70,27 +73,27 @@ const struct config_row config_rows[] = {
     LATER("routes", SECTION, NULL)
     LATER("agents", SECTION, NULL)
     LATER("engine.resident", INT(1, 16), "1")
-    LATER("engine.preload", LIST, NULL)
+    FLAG("engine.preload", LIST, NULL, "model", "serve", "model to load at start")
     LATER("engine.ngl", INT_OR("auto", 0, 999), "auto")
     LATER("engine.host_experts", INT_OR("auto", 0, 999), "auto")
-    FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run plan", "context in tokens; 0: the model's")
+    FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run plan serve", "context in tokens; 0: the model's")
     LATER("engine.moe_cache", SIZE_OR("auto"), "auto")
-    LATER("engine.slots", INT(0, 4096), "0")
+    FLAG("engine.slots", INT(0, 4096), "0", "slots", "serve", "sequences at once; 0: as memory allows")
     LATER("engine.peers", LIST, NULL)
-    ROW("engine.threads", INT_OR("auto", 1, 256), "auto", "threads that compute")
+    FLAG("engine.threads", INT_OR("auto", 1, 256), "auto", "threads", "serve", "threads that compute")
     LATER("engine.backend", WORDS("auto cpu cuda"), "auto")
     LATER("engine.gpus", LIST, "all")
-    LATER("engine.batch", INT(0, 8192), "0")
+    FLAG("engine.batch", INT(0, 8192), "0", "batch", "serve", "prompt tokens of a step, 32 or more; 0: auto")
     LATER("engine.keep_alive", {.type = CONFIG_TYPE_DURATION}, "5m")
     LATER("engine.deterministic", BOOL, "false")
-    LATER("engine.kv", WORDS("f16 int8"), "f16")
+    FLAG("engine.kv", WORDS("f16 int8"), "f16", "kv", "serve", "form of the cache: f16 int8")
     LATER("engine.draft", TEXT, "auto")
     LATER("engine.min_residency", DURATION, "20s")
     LATER("engine.swap_wait", DURATION, "60s")
-    LATER("engine.step_target", DURATION_OR("auto"), "auto")
+    ROW("engine.step_target", DURATION_OR("auto"), "auto", "longest step beside running replies")
     ROW("engine.activations", WORDS_LATER("auto float int8", "int16"), "auto",
         "form of matmul inputs of quantised weights")
-    LATER("cache.prefix", WORDS("auto off"), "auto")
+    FLAG("cache.prefix", WORDS("auto off none no false 0"), "auto", "prefix", "serve", "reuse of prompts: auto off")
     LATER("cache.ram", SIZE_OR("auto"), "auto")
     LATER("cache.spill", PATH_OR("auto off"), "auto")
     LATER("cache.spill_size", SIZE_OR("auto"), "auto")
@@ -106,32 +109,32 @@ const struct config_row config_rows[] = {
     LATER("cache.public", LIST, NULL)
     LATER("cache.miss_ring", INT(0, 1 << 20), "1024")
     LATER("cache.miss_excerpt", INT(0, 4096), "48")
-    LATER("limits.queue", INT(0, 65536), "1024")
-    LATER("limits.body", SIZE, "64MiB")
-    LATER("limits.ingress", SIZE, "512MiB")
-    LATER("limits.connections", INT(1, 1 << 20), "4096")
-    LATER("limits.headers", SIZE, "64KiB")
-    LATER("limits.header_time", DURATION, "10s")
-    LATER("limits.upload_idle", DURATION, "30s")
-    LATER("limits.reader_idle", DURATION, "120s")
+    FLAG("limits.queue", INT(0, 65536), "1024", "queue", "serve", "waiting requests per model")
+    ROW("limits.body", SIZE, "64MiB", "bytes of one request body")
+    ROW("limits.ingress", SIZE, "512MiB", "bytes of all request bodies in memory")
+    ROW("limits.connections", INT(1, 1 << 20), "4096", "connections at once")
+    ROW("limits.headers", HEADER_SIZE, "64KiB", "bytes of a request's header")
+    ROW("limits.header_time", WAIT, "10s", "for a whole request header")
+    ROW("limits.upload_idle", WAIT, "30s", "a body without a byte for so long is given up")
+    ROW("limits.reader_idle", WAIT, "120s", "a client that takes no byte for so long is gone")
     LATER("limits.json_depth", INT(1, 512), "128")
-    LATER("limits.messages", INT(1, 1 << 24), "10000")
-    LATER("limits.tools", INT(0, 65536), "512")
-    LATER("limits.n", INT(1, 1024), "8")
-    LATER("limits.stop", INT(0, 1024), "16")
+    ROW("limits.messages", INT(1, 1000000), "10000", "messages of a request")
+    ROW("limits.tools", INT(0, 65536), "512", "tools of a request")
+    ROW("limits.n", INT(1, 128), "8", "replies to one request")
+    ROW("limits.stop", INT(0, 128), "16", "stop strings of a request")
     LATER("limits.images", INT(0, 1024), "32")
     LATER("limits.image_bytes", SIZE, "20MiB")
-    LATER("limits.ping", DURATION, "5s")
-    LATER("limits.defer_headers", DURATION, "10s")
-    LATER("limits.overlong_status", WORDS("auto 413 400"), "auto")
+    ROW("limits.ping", DURATION, "5s", "silence in a stream after which it says what it waits for; 0: never")
+    ROW("limits.defer_headers", DURATION, "10s", "a stream without a token so long begins with 200")
+    ROW("limits.overlong_status", WORDS("auto 413 400"), "auto", "status of a prompt over the limit")
     ROW("limits.loop_tokens", INT(0, 1 << 24), "4096", "tokens of one repeated pattern that end a reply; 0: off")
-    LATER("limits.grace", DURATION, "5s")
+    ROW("limits.grace", DURATION, "5s", "for running replies when the server stops")
     LATER("deadlines.connect", DURATION, "2s")
     LATER("deadlines.first_token", DURATION_OR("auto"), "auto")
     LATER("deadlines.gap", DURATION, "20s")
-    LATER("deadlines.total", DURATION, "0")
-    LATER("deadlines.max_wait", DURATION, "5m")
-    LATER("deadlines.max_gen", DURATION, "0")
+    ROW("deadlines.total", DURATION, "0", "for a whole reply; 0: none")
+    FLAG("deadlines.max_wait", DURATION, "5m", "max-wait", "serve", "for a place; 0: none")
+    FLAG("deadlines.max_gen", DURATION, "0", "max-gen", "serve", "for a reply from its first token on; 0: none")
     LATER("deadlines.all_open_wait", DURATION, "5s")
     ROW("deadlines.engine_stall", DURATION, "10s", "an engine child without progress for so long is replaced")
     ROW("deadlines.load_stall", DURATION, "30s", "a load that reads nothing for so long has failed")
@@ -148,9 +151,9 @@ const struct config_row config_rows[] = {
     LATER("shadow.min_tokens", INT(0, 1 << 24), "2048")
     LATER("shadow.share", REAL(0, 1), "0.25")
     LATER("fetch.allow", LIST, NULL)
-    LATER("logging.level", WORDS("error warn info debug trace"), "info")
-    LATER("logging.format", WORDS("text json"), "text")
-    LATER("logging.file", PATH, NULL)
+    FLAG("logging.level", WORDS("error warn info debug trace"), "info", "log-level", "serve", "error warn info debug trace")
+    ROW("logging.format", WORDS("text json"), "text", "form of the lines")
+    ROW("logging.file", PATH, NULL, "where lines go; stderr")
     LATER("logging.content", BOOL, "false")
     LATER("logging.record_dir", PATH, NULL)
     LATER("metrics.agents", INT(0, 100000), "100")
@@ -482,6 +485,24 @@ static void config_take_env(struct config_loader *l)
     }
 }
 
+/* The last one wins; of a list each is an item. */
+static void config_take_flag(struct config_loader *l, struct config_value *to,
+                             const struct config_value *v)
+{
+    if (to->source != CONFIG_SOURCE_FLAG || !v->items) {
+        *to = *v;
+        return;
+    }
+    str *items = ARENA_ARRAY(l->arena, str, (size_t)to->items_count + 1);
+    if (!items)
+        return; /* the arena says so at the end */
+    for (uint32_t i = 0; i < to->items_count; i++)
+        items[i] = to->items[i];
+    items[to->items_count] = v->items[0];
+    to->items = items;
+    to->items_count++;
+}
+
 static void config_take_flags(struct config_loader *l, const struct config_input *in)
 {
     for (uint32_t i = 0; i < in->flags_count; i++) {
@@ -489,7 +510,7 @@ static void config_take_flags(struct config_loader *l, const struct config_input
         struct err why = {0};
         struct config_value v = {.source = CONFIG_SOURCE_FLAG};
         if (config_parse(&r->spec, in->flags[i].text, l->arena, &v, &why))
-            *config_slot(l->c, r) = v;
+            config_take_flag(l, config_slot(l->c, r), &v);
         else
             config_problem(l, ERR_USAGE, "-%s: %s", r->flag, why.text);
     }

@@ -322,8 +322,8 @@ static bool engine_leg_record(struct engine_leg_request *r, const struct api_bat
 
 /* A resumed reply starts a second time only for the child: that STARTED, the notes beside it, and
  * what came before it are no news to the client. */
-static uint32_t engine_leg_filter(const struct engine_leg_request *r, const struct api_batch *b,
-                                  struct api_event *out)
+static uint32_t engine_leg_filter(const struct engine_leg *l, const struct engine_leg_request *r,
+                                  const struct api_batch *b, struct api_event *out)
 {
     uint32_t count = 0;
     bool starts = false;
@@ -333,8 +333,12 @@ static uint32_t engine_leg_filter(const struct engine_leg_request *r, const stru
         enum api_event_kind kind = b->events[i].kind;
         bool is_old = kind == API_EVENT_STARTED || kind == API_EVENT_QUEUED ||
                       kind == API_EVENT_PROGRESS || (kind == API_EVENT_NOTE && starts);
-        if (!r->is_resumed || !is_old)
-            out[count++] = b->events[i];
+        if (r->is_resumed && is_old)
+            continue;
+        out[count] = b->events[i];
+        if (kind == API_EVENT_STARTED)
+            out[count].started.model = out[count].started.leg = l->load.name;
+        count++;
     }
     return count;
 }
@@ -349,7 +353,7 @@ static bool engine_leg_on_batch(struct engine_leg *l, const struct api_batch *fr
     struct api_event *events = ARENA_ARRAY(a, struct api_event, b.events_count);
     if (!events)
         return err_set(e, ERR_MEMORY, "engine: no memory for %u events", b.events_count);
-    b.events_count = engine_leg_filter(r, from, events);
+    b.events_count = engine_leg_filter(l, r, from, events);
     b.events = b.events_count ? events : NULL;
     if (!api_order_add(&r->order, &b, e))
         return false;

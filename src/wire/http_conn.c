@@ -300,7 +300,7 @@ static void http_conn_refuse(struct http_conn *c, int status, const char *text)
     }
     struct buf body;
     buf_init(&body, 4096);
-    h->write_error(h->ctx, status, text, &body);
+    h->write_error(h->ctx, c, status, text, &body);
     c->keep_alive = false;
     buf_clear(&c->extra);
     http_conn_reply(c, status, "application/json", buf_view(&body));

@@ -112,7 +112,7 @@ static void http_server_refuse(const struct http_server *s, int fd, const char *
     struct buf body, out;
     buf_init(&body, 2048);
     buf_init(&out, 4096);
-    s->o.handlers.write_error(s->o.handlers.ctx, 503, text, &body);
+    s->o.handlers.write_error(s->o.handlers.ctx, NULL, 503, text, &body);
     buf_printf(&out,
                "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
                "Content-Length: %zu\r\nConnection: close\r\n\r\n", body.len);

@@ -82,9 +82,10 @@ static void fixture_drain(void *ctx, struct http_conn *c)
     http_conn_end(c);
 }
 
-static void fixture_error(void *ctx, int status, const char *text, struct buf *out)
+static void fixture_error(void *ctx, struct http_conn *c, int status, const char *text,
+                          struct buf *out)
 {
-    (void)ctx;
+    (void)ctx, (void)c;
     buf_printf(out, "{\"status\":%d,\"error\":\"%s\"}", status, text);
 }
 

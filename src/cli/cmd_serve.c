@@ -1,0 +1,295 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/machine.h"
+#include "base/version.h"
+#include "cli/cmd.h"
+#include "cli/run_local.h"
+#include "serve/engine_leg.h"
+#include "serve/server.h"
+
+#define CMD_SERVE_ADDRESSES_MAX 16
+#define CMD_SERVE_CHILD_GRACE_MS 2000
+#define CMD_SERVE_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
+#define CMD_SERVE_PIPELINE_MAX ((size_t)256 << 10)
+#define CMD_SERVE_IDLE_MS 75000 /* a kept connection without a request */
+
+struct cmd_serve {
+    const struct cmd_context *c;
+    str addresses[CMD_SERVE_ADDRESSES_MAX];
+    uint32_t addresses_count;
+    bool addresses_are_default;
+    struct library_entry model;
+    struct loop *loop;
+    struct engine_leg *leg;
+    struct server *server;
+    struct loop_signal on_int, on_term;
+    int signals;
+};
+
+/* --- settings ------------------------------------------------------------------------------ */
+
+static uint32_t cmd_serve_number(const struct cmd_serve *s, const char *key)
+{
+    return (uint32_t)config_number(s->c->config, key);
+}
+
+static uint32_t cmd_serve_auto(const struct cmd_serve *s, const char *key)
+{
+    return config_is(s->c->config, key, "auto") ? 0 : cmd_serve_number(s, key);
+}
+
+static void cmd_serve_load(const struct cmd_serve *s, struct api_load *l)
+{
+    const struct config *config = s->c->config;
+    *l = (struct api_load){
+        .path = s->model.path, .name = s->model.name,
+        .context = cmd_serve_number(s, "engine.ctx"),
+        .slots = cmd_serve_number(s, "engine.slots"),
+        .batch = cmd_serve_number(s, "engine.batch"),
+        .threads = cmd_serve_auto(s, "engine.threads"),
+        .step_target_ms = cmd_serve_auto(s, "engine.step_target"),
+        .loop_tokens = cmd_serve_number(s, "limits.loop_tokens"),
+        .no_prefix = !config_is(config, "cache.prefix", "auto"),
+        .kv = config_is(config, "engine.kv", "int8") ? API_KV_INT8 : API_KV_F16,
+    };
+    if (config_is(config, "engine.activations", "float"))
+        l->activations = API_ACTIVATIONS_FLOAT;
+    else if (config_is(config, "engine.activations", "int8"))
+        l->activations = API_ACTIVATIONS_INT8;
+}
+
+static void cmd_serve_limits(const struct cmd_serve *s, struct server_options *o)
+{
+    o->dialect = dialect_limits_default;
+    o->dialect.messages_max = cmd_serve_number(s, "limits.messages");
+    o->dialect.tools_max = cmd_serve_number(s, "limits.tools");
+    o->dialect.stop_max = cmd_serve_number(s, "limits.stop");
+    o->dialect.n_max = cmd_serve_number(s, "limits.n");
+    o->http = (struct http_limits){
+        .header_size_max = cmd_serve_number(s, "limits.headers"),
+        .pipeline_size_max = CMD_SERVE_PIPELINE_MAX,
+        .output_high = CMD_SERVE_OUTPUT_HIGH, .output_low = CMD_SERVE_OUTPUT_HIGH / 4,
+        .header_time_ms = cmd_serve_number(s, "limits.header_time"),
+        .idle_time_ms = CMD_SERVE_IDLE_MS,
+        .upload_idle_ms = cmd_serve_number(s, "limits.upload_idle"),
+        .reader_idle_ms = cmd_serve_number(s, "limits.reader_idle"),
+    };
+    o->connections_max = cmd_serve_number(s, "limits.connections");
+    o->queue_max = cmd_serve_number(s, "limits.queue");
+    o->body_max = (uint64_t)config_number(s->c->config, "limits.body");
+    o->ingress_max = (uint64_t)config_number(s->c->config, "limits.ingress");
+    o->ping_ms = config_number(s->c->config, "limits.ping");
+    o->defer_ms = config_number(s->c->config, "limits.defer_headers");
+    o->total_ms = config_number(s->c->config, "deadlines.total");
+    o->wait_ms = config_number(s->c->config, "deadlines.max_wait");
+    o->gen_ms = config_number(s->c->config, "deadlines.max_gen");
+    o->grace_ms = config_number(s->c->config, "limits.grace");
+    o->engine_stall_ms = config_number(s->c->config, "deadlines.engine_stall");
+    str overlong = config_text(s->c->config, "limits.overlong_status");
+    o->overlong_status = str_eq_z(overlong, "413") ? 413 : str_eq_z(overlong, "400") ? 400 : 0;
+}
+
+/* Flag or file, SHOAL_ADDR, both loopbacks. Without keys nobody else may reach us. */
+static bool cmd_serve_addresses(struct cmd_serve *s, struct err *e)
+{
+    static const str standard[] = {STR_INIT("127.0.0.1:11500"), STR_INIT("[::1]:11500")};
+    const struct config_value *v = config_value(s->c->config, "listen");
+    str env = config_env("SHOAL_ADDR");
+    const str *from = v->items;
+    uint32_t count = v->items_count;
+    if (v->source != CONFIG_SOURCE_FLAG && env.len) {
+        from = &env;
+        count = 1;
+    }
+    s->addresses_are_default = count == 0;
+    if (count == 0) {
+        from = standard;
+        count = countof(standard);
+    }
+    if (count > CMD_SERVE_ADDRESSES_MAX)
+        return err_set(e, ERR_CONFIG, "listen: %u addresses, at most %d", count,
+                       CMD_SERVE_ADDRESSES_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!http_server_is_loopback(from[i]))
+            return err_set(e, ERR_CONFIG,
+                           "listen %.*s: reachable from other machines, which needs keys",
+                           STR_ARG(from[i]));
+        s->addresses[i] = from[i];
+    }
+    s->addresses_count = count;
+    return true;
+}
+
+static bool cmd_serve_model(struct cmd_serve *s, struct err *e)
+{
+    const struct config_value *v = config_value(s->c->config, "engine.preload");
+    str name = s->c->words_count ? s->c->words[0] : v->items_count ? v->items[0] : STR("");
+    if (s->c->words_count + v->items_count != 1)
+        return err_set(e, ERR_USAGE, "serve: one model to serve expected, got %u",
+                       s->c->words_count + v->items_count);
+    if (!cmd_models_find(s->c, name, &s->model, e))
+        return false;
+    return !s->model.is_safetensors ||
+           err_set(e, ERR_UNSUPPORTED, "%.*s: safetensors models are not built yet",
+                   STR_ARG(s->model.name));
+}
+
+static bool cmd_serve_log(const struct cmd_serve *s, struct err *e)
+{
+    const struct config_value *file = config_value(s->c->config, "logging.file");
+    struct log_options o = {.fd = STDERR_FILENO, .name = "serve"};
+    must(log_level_parse(config_text(s->c->config, "logging.level"), &o.level));
+    o.form = config_is(s->c->config, "logging.format", "json") ? LOG_FORM_JSON : LOG_FORM_TEXT;
+    if (file->is_set) {
+        o.fd = open(file->text.p, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        if (o.fd < 0)
+            return err_set_errno(e, errno, "logging.file %.*s", STR_ARG(file->text));
+    }
+    log_init(&o);
+    return true;
+}
+
+/* --- what is told at start ----------------------------------------------------------------- */
+
+static void cmd_serve_banner(const struct cmd_serve *s, bool is_dry)
+{
+    str first = s->addresses[0];
+    printf("shoal %s\n", VERSION_TEXT);
+    printf("model      %.*s\n", STR_ARG(s->model.name));
+    for (uint32_t i = 0; i < s->addresses_count; i++)
+        printf("%s %s%.*s\n", i ? "          " : is_dry ? "would serve" : "listening ",
+               str_starts(s->addresses[i], STR("unix:")) ? "" : "http://",
+               STR_ARG(s->addresses[i]));
+    for (uint32_t i = 0; i < dialect_table_count; i++)
+        printf("%-10s %s http://%.*s%s\n", i ? "" : "dialects", dialect_table[i]->paths[0].method,
+               STR_ARG(first), dialect_table[i]->paths[0].path);
+    fflush(stdout);
+}
+
+/* --- running ------------------------------------------------------------------------------- */
+
+static void cmd_serve_on_signal(void *ctx)
+{
+    struct cmd_serve *s = ctx;
+    if (s->signals++)
+        _exit(CMD_EXIT_SIGTERM); /* the children die with us */
+    server_stop(s->server);
+}
+
+static void cmd_serve_on_stopped(void *ctx)
+{
+    struct cmd_serve *s = ctx;
+    loop_stop(s->loop);
+}
+
+/* A port that was 0 is told as bound. */
+static bool cmd_serve_listen(struct cmd_serve *s, struct err *e)
+{
+    for (uint32_t i = 0; i < s->addresses_count; i++) {
+        if (!server_listen(s->server, s->addresses[i], e)) {
+            /* A host without IPv6 serves what it has. */
+            if (!s->addresses_are_default || i == 0)
+                return false;
+            log_info("%s", e->text);
+            s->addresses_count = i;
+            return true;
+        }
+        str host = s->addresses[i];
+        if (str_ends(host, STR(":0")))
+            s->addresses[i] = arena_printf(s->c->arena, "%.*s:%u",
+                                           STR_ARG(str_sub(host, 0, host.len - 2)),
+                                           server_port(s->server, i));
+    }
+    return true;
+}
+
+static void cmd_serve_raise_files(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct err *e)
+{
+    static const char *const argv[] = {"shoal", "engine", NULL};
+    struct api_load load;
+    cmd_serve_load(s, &load);
+    struct engine_leg_options leg = {
+        .loop = s->loop, .load = &load, .build_id = run_local_build_id(s->c->arena),
+        .argv = argv, .engine_stall_ms = o->engine_stall_ms,
+        .load_stall_ms = config_number(s->c->config, "deadlines.load_stall"),
+        .requests_max = o->queue_max + 4096};
+    if (!engine_leg_open(&s->leg, &leg, e))
+        return false;
+    o->loop = s->loop;
+    o->provider = engine_leg_provider(s->leg);
+    o->on_stopped = cmd_serve_on_stopped;
+    o->ctx = s;
+    return server_open(&s->server, o, e) && cmd_serve_listen(s, e) &&
+           loop_signal_open(&s->on_int, s->loop, SIGINT, cmd_serve_on_signal, s, e) &&
+           loop_signal_open(&s->on_term, s->loop, SIGTERM, cmd_serve_on_signal, s, e);
+}
+
+static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
+{
+    struct server_options o = {.version_text = STR(VERSION_TEXT)};
+    struct buf version;
+    bool has_bf16;
+    buf_init(&version, 16384);
+    cmd_version_put(&version);
+    cmd_serve_limits(s, &o);
+    o.version = buf_view(&version);
+    o.isa = str_of(machine_level_name(machine_level(&has_bf16)));
+    signal(SIGPIPE, SIG_IGN);
+    cmd_serve_raise_files();
+    bool ok = loop_open(&s->loop, e) && cmd_serve_open(s, &o, e);
+    if (ok) {
+        cmd_serve_banner(s, false);
+        ok = loop_run(s->loop, e);
+    }
+    server_close(s->server);
+    engine_leg_close(s->leg, CMD_SERVE_CHILD_GRACE_MS);
+    loop_signal_close(&s->on_int);
+    loop_signal_close(&s->on_term);
+    loop_close(s->loop);
+    buf_deinit(&version);
+    return ok;
+}
+
+static bool cmd_serve_run(struct cmd_context *c, struct err *e)
+{
+    struct cmd_serve s = {.c = c};
+    if (!cmd_serve_addresses(&s, e) || !cmd_serve_model(&s, e))
+        return false;
+    if (cmd_bool(c, "dry-run")) {
+        cmd_serve_banner(&s, true);
+        return true;
+    }
+    return cmd_serve_log(&s, e) && cmd_serve_loop(&s, e);
+}
+
+static const struct cmd_flag cmd_serve_flags[] = {
+    {.name = "dry-run", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false",
+     .help = "check everything, say what would be served, end"},
+};
+
+const struct cmd cmd_serve = {
+    .name = "serve",
+    .words = "[MODEL]",
+    .words_max = 1,
+    .summary = "Answer HTTP requests",
+    .flags_anywhere = true,
+    .flags = cmd_serve_flags,
+    .flags_count = countof(cmd_serve_flags),
+    .run = cmd_serve_run,
+};

@@ -1,0 +1,335 @@
+#include "serve/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "serve/metrics.h"
+#include "serve/path_table.h"
+
+#define SERVER_STOP_TICK_MS 20
+#define SERVER_FLUSH_MS 300 /* for the last bytes, after the last request has ended */
+
+struct server {
+    struct server_options o;
+    struct http_server *http;
+    struct exchange_set *exchanges;
+    struct metrics *metrics;
+    struct loop_timer stop;
+    int64_t opened_ms, stop_ms, idle_ms;
+    bool is_stopping, is_stopped, was_told;
+    uint64_t ingress; /* bytes of bodies announced or held */
+};
+
+/* What is known of a request since its header; lives in the connection's arena. */
+struct server_call {
+    struct exchange_call x;
+    const struct path_row *row; /* NULL: a dialect's */
+    char id[EXCHANGE_ID_LEN + 1];
+    uint64_t ingress;
+};
+
+/* --- replies ------------------------------------------------------------------------------- */
+
+void server_reply(struct http_conn *c, int status, str json)
+{
+    http_conn_reply(c, status, "application/json", json);
+}
+
+/* In the form of the asked path's dialect, OpenAI's where there is none. The status. */
+static int server_write_error(const struct server *s, const struct server_call *call,
+                              const struct api_error *e, struct buf *out)
+{
+    const struct dialect *d = call && call->x.dialect ? call->x.dialect : dialect_table[0];
+    struct dialect_state *st = calloc(1, d->state_size);
+    if (!st)
+        return 500;
+    st->dialect = d;
+    st->request_id = call ? call->x.request_id : (str){NULL, 0};
+    st->overlong_status = s->o.overlong_status;
+    d->write_error(out, st, e);
+    int status = dialect_status(st, e);
+    dialect_state_deinit(st);
+    free(st);
+    metrics_refused(s->metrics, call && call->x.dialect ? d->name : "other", status);
+    return status;
+}
+
+void server_refuse(struct server *s, struct http_conn *c, const struct api_error *e)
+{
+    struct buf out;
+    buf_init(&out, 65536);
+    int status = server_write_error(s, http_conn_user(c), e, &out);
+    http_conn_reply(c, status, "application/json", buf_view(&out));
+    buf_deinit(&out);
+}
+
+/* A refusal of the connection itself: the request may have no call yet. */
+static void server_on_error(void *ctx, struct http_conn *c, int status, const char *text,
+                            struct buf *out)
+{
+    static const struct {
+        int status;
+        enum err_code code;
+        const char *detail;
+    } rows[] = {
+        {400, ERR_REQUEST, ""}, {408, ERR_REQUEST, "request_timeout"}, {413, ERR_LIMIT, ""},
+        {417, ERR_REQUEST, ""}, {431, ERR_REQUEST, ""}, {503, ERR_OVERLOADED, ""},
+    };
+    struct api_error e = {0};
+    size_t i = 0;
+    while (i + 1 < countof(rows) && rows[i].status != status)
+        i++;
+    api_error_set(&e, rows[i].code, rows[i].detail, STR(""), "%s", text);
+    server_write_error(ctx, c ? http_conn_user(c) : NULL, &e, out);
+}
+
+/* --- from a header to a handler ------------------------------------------------------------ */
+
+static void server_add_ids(struct http_conn *c, str id)
+{
+    http_conn_add_header(c, "Shoal-Request-Id", id);
+    http_conn_add_header(c, "x-request-id", id);
+    http_conn_add_header(c, "request-id", id);
+}
+
+static void server_release(struct server *s, struct server_call *call)
+{
+    s->ingress -= call->ingress;
+    call->ingress = 0;
+}
+
+static bool server_take(struct server *s, struct server_call *call, uint64_t bytes)
+{
+    if (bytes > s->o.ingress_max || s->ingress > s->o.ingress_max - bytes)
+        return false;
+    s->ingress += bytes;
+    call->ingress += bytes;
+    return true;
+}
+
+static bool server_no_path(const struct http_request *r, struct api_error *e)
+{
+    struct buf methods, near;
+    buf_init(&methods, 256);
+    buf_init(&near, 512);
+    str path = str_sub(r->path, 0, 80);
+    path.len = str_utf8_valid(path);
+    if (path_table_methods(r->path, &methods))
+        api_error_set(e, ERR_REQUEST, "bad_method", STR(""), "%.*s takes %s, not %.*s",
+                      STR_ARG(path), methods.p, STR_ARG(r->method));
+    else if (path_table_near(r->path, &near))
+        api_error_set(e, ERR_NOT_FOUND, "not_found", STR(""),
+                      "no path %.*s here; there is %s", STR_ARG(path), near.p);
+    else
+        api_error_set(e, ERR_NOT_FOUND, "not_found", STR(""),
+                      "no path %.*s here; /openapi.json lists what there is", STR_ARG(path));
+    buf_deinit(&methods);
+    buf_deinit(&near);
+    return false;
+}
+
+/* The dialect is known before the method is right, so that its form is used for the refusal. */
+static bool server_find(const struct http_request *r, struct server_call *call,
+                        struct api_error *e)
+{
+    str method = str_eq_z(r->method, "HEAD") ? STR("GET") : r->method;
+    if (dialect_match(method, r->path, &call->x.dialect, &call->x.path, &call->x.segment))
+        return true;
+    call->row = path_table_find(method, r->path);
+    if (call->row)
+        return true;
+    static const char *const methods[] = {"POST", "GET", "DELETE"};
+    for (size_t i = 0; i < countof(methods) && !call->x.dialect; i++)
+        if (!dialect_match(str_of(methods[i]), r->path, &call->x.dialect, &call->x.path,
+                           &call->x.segment))
+            call->x.dialect = NULL;
+    return server_no_path(r, e);
+}
+
+static bool server_check(struct server *s, struct http_conn *c, struct server_call *call,
+                         struct api_error *e)
+{
+    const struct http_request *r = http_conn_request(c);
+    str encoding = http_conn_header(c, "content-encoding");
+    if (!server_find(r, call, e))
+        return false;
+    if (s->is_stopping)
+        return api_error_set(e, ERR_OVERLOADED, "", STR(""), "the server is stopping");
+    if (encoding.len && !str_eq_nocase(encoding, STR("identity")))
+        return api_error_set(e, ERR_REQUEST, "bad_encoding", STR(""),
+                             "Content-Encoding %.*s is not understood; send the body as it is",
+                             STR_ARG(str_sub(encoding, 0, 40)));
+    if (r->body_size > s->o.body_max)
+        return api_error_set(e, ERR_LIMIT, "", STR(""),
+                             "the body has %llu bytes, limits.body is %llu",
+                             (unsigned long long)r->body_size, (unsigned long long)s->o.body_max);
+    if (!server_take(s, call, r->body_size))
+        return api_error_set(e, ERR_OVERLOADED, "", STR(""),
+                             "bodies of other requests fill the memory for them (%llu bytes)",
+                             (unsigned long long)s->o.ingress_max);
+    return true;
+}
+
+static uint64_t server_on_header(void *ctx, struct http_conn *c)
+{
+    struct server *s = ctx;
+    struct server_call *call = ARENA_NEW(http_conn_arena(c), struct server_call);
+    struct api_error e = {0};
+    if (!call) {
+        http_conn_abort(c);
+        return 0;
+    }
+    exchange_make_id(call->id);
+    call->x.request_id = str_of(call->id);
+    http_conn_set_user(c, call);
+    server_add_ids(c, call->x.request_id);
+    if (server_check(s, c, call, &e))
+        return s->o.body_max;
+    server_refuse(s, c, &e);
+    return 0;
+}
+
+static void server_on_request(void *ctx, struct http_conn *c)
+{
+    struct server *s = ctx;
+    struct server_call *call = http_conn_user(c);
+    uint64_t size = http_conn_request(c)->body.len;
+    struct api_error e = {0};
+    if (size > call->ingress && !server_take(s, call, size - call->ingress)) {
+        api_error_set(&e, ERR_OVERLOADED, "", STR(""),
+                      "bodies of other requests fill the memory for them (%llu bytes)",
+                      (unsigned long long)s->o.ingress_max);
+        server_release(s, call);
+        server_refuse(s, c, &e);
+    } else if (call->row) {
+        server_release(s, call);
+        call->row->serve(s, c);
+    } else {
+        exchange_start(s->exchanges, c, &call->x);
+    }
+}
+
+/* A reply is about to end: its body is no longer held. */
+static void server_on_end(void *ctx, struct exchange_call *x)
+{
+    server_release(ctx, (struct server_call *)(void *)x);
+}
+
+static void server_on_gone(void *ctx, struct http_conn *c)
+{
+    struct server_call *call = http_conn_user(c);
+    if (!call)
+        return;
+    if (call->x.exchange)
+        exchange_gone(call->x.exchange);
+    else
+        server_release(ctx, call);
+}
+
+static void server_on_drain(void *ctx, struct http_conn *c)
+{
+    (void)ctx;
+    const struct server_call *call = http_conn_user(c);
+    if (call && call->x.exchange)
+        exchange_drain(call->x.exchange);
+}
+
+/* --- start and stop ------------------------------------------------------------------------ */
+
+static bool server_init(struct server *s, const struct server_options *o, struct err *e)
+{
+    s->o = *o;
+    s->opened_ms = loop_ms();
+    struct http_server_options http = {
+        .base = loop_base(o->loop), .limits = o->http, .connections_max = o->connections_max,
+        .handlers = {s, server_on_header, server_on_request, server_on_gone, server_on_drain,
+                     server_on_error}};
+    if (!metrics_open(&s->metrics, e))
+        return false;
+    struct exchange_options ex = {
+        .loop = o->loop, .provider = o->provider, .limits = &s->o.dialect, .metrics = s->metrics,
+        .queue_max = o->queue_max, .ping_ms = o->ping_ms, .defer_ms = o->defer_ms,
+        .total_ms = o->total_ms, .wait_ms = o->wait_ms, .gen_ms = o->gen_ms,
+        .overlong_status = o->overlong_status,
+        .on_end = server_on_end, .ctx = s};
+    return exchange_set_open(&s->exchanges, &ex, e) && http_server_open(&s->http, &http, e);
+}
+
+static void server_on_stop_time(void *ctx);
+
+bool server_open(struct server **out, const struct server_options *o, struct err *e)
+{
+    struct server *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "serve: no memory");
+    if (!loop_timer_open(&s->stop, o->loop, server_on_stop_time, s, e) || !server_init(s, o, e)) {
+        server_close(s);
+        return false;
+    }
+    *out = s;
+    return true;
+}
+
+bool server_listen(struct server *s, str address, struct err *e)
+{
+    return http_server_listen(s->http, address, e);
+}
+
+uint16_t server_port(const struct server *s, size_t listener)
+{
+    return http_server_port(s->http, listener);
+}
+
+/* Looks every few ms, so that nothing is done inside somebody's callback. */
+static void server_on_stop_time(void *ctx)
+{
+    struct server *s = ctx;
+    int64_t now = loop_ms();
+    if (exchange_set_count(s->exchanges) && now - s->stop_ms >= s->o.grace_ms && !s->was_told) {
+        struct api_error e = {0};
+        api_error_set(&e, ERR_OVERLOADED, "", STR(""), "the server is stopping");
+        s->was_told = true;
+        exchange_set_end(s->exchanges, &e);
+    }
+    if (exchange_set_count(s->exchanges)) {
+        s->idle_ms = now;
+    } else if (!http_server_connections(s->http) || now - s->idle_ms >= SERVER_FLUSH_MS) {
+        s->is_stopped = true;
+        s->o.on_stopped(s->o.ctx);
+        return;
+    }
+    loop_timer_set(&s->stop, SERVER_STOP_TICK_MS);
+}
+
+void server_stop(struct server *s)
+{
+    if (s->is_stopping)
+        return;
+    log_info("stopping: %u requests under way, %lld ms for them", exchange_set_count(s->exchanges),
+             (long long)s->o.grace_ms);
+    s->is_stopping = true;
+    s->stop_ms = s->idle_ms = loop_ms();
+    http_server_drain(s->http);
+    loop_timer_set(&s->stop, 0);
+}
+
+void server_close(struct server *s)
+{
+    if (!s)
+        return;
+    loop_timer_close(&s->stop);
+    http_server_close(s->http); /* each open request gets its on_gone */
+    exchange_set_close(s->exchanges);
+    metrics_close(s->metrics);
+    free(s);
+}
+
+/* --- for path_table ------------------------------------------------------------------------ */
+
+const struct server_options *server_options_of(const struct server *s) { return &s->o; }
+const struct metrics *server_metrics(const struct server *s) { return s->metrics; }
+uint32_t server_connections(const struct server *s) { return http_server_connections(s->http); }
+uint64_t server_ingress(const struct server *s) { return s->ingress; }
+uint32_t server_requests(const struct server *s) { return exchange_set_count(s->exchanges); }
+int64_t server_uptime_ms(const struct server *s) { return loop_ms() - s->opened_ms; }
