@@ -65,6 +65,8 @@ struct api_load {
     uint32_t loop_tokens;  /* runaway guard; 0 = off */
     enum api_kv kv;
     enum api_activations activations;
+    str backend;           /* "cpu", "cuda"; "": the best that runs here */
+    uint32_t layers;       /* of the model on the GPU, at least; 0 = all */
     str level;             /* ISA level, at most: "avx2" */
     str chat_template;     /* replaces the model's own */
     bool no_prefix;        /* no prefix reuse */

@@ -333,7 +333,10 @@ static bool bench_run_budget(struct bench *b, struct err *e)
     if (context > b->plan->hp.n_ctx)
         return err_set(e, ERR_CONFIG, "bench: depth and test need %u tokens of context, the model "
                        "was trained with %u", context, b->plan->hp.n_ctx);
-    struct budget_in in = {.available = machine_ram_free(&m), .n_ctx = b->plan->hp.n_ctx,
+    b->plan->backend->info(b->device, &b->info);
+    uint64_t own = b->info.memory_free;
+    struct budget_in in = {.available = own ? own : machine_ram_free(&m), .is_gpu = own != 0,
+                           .n_ctx = b->plan->hp.n_ctx,
                            .context = context, .layout = &b->plan->layout,
                            .slots = bench_run_max(b->batches, b->batches_count)};
     if (!budget_make(&in, &b->budget, e))
@@ -351,7 +354,8 @@ static bool bench_run_load(struct bench *b, struct err *e)
     int64_t begin = chrono_ns(&chrono_real);
     if (!config_is(c, "engine.threads", "auto"))
         o.threads = (uint32_t)config_number(c, "engine.threads");
-    if (!model_plan_open(&b->plan, b->model.path.p, &b->arena, e))
+    if (!model_plan_open(&b->plan, b->model.path.p, config_text(c, "engine.backend"), &b->arena,
+                         e))
         return false;
     const struct backend *k = b->plan->backend;
     bool ok = k->open(&b->device, &o, e) &&

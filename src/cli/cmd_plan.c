@@ -22,7 +22,7 @@ struct plan_report {
     struct model_plan *model;
     uint64_t ram, weights, scratch, left, spend; /* bytes; left 0: the weights do not fit */
     struct plan_row rows[countof(cmd_plan_sequences)];
-    bool has_choice;
+    bool has_choice, is_gpu;
     struct budget choice;
     struct err no_choice;
 };
@@ -55,8 +55,8 @@ static struct plan_row cmd_plan_row(const struct plan_report *r, uint32_t sequen
 
 static void cmd_plan_fill(struct plan_report *r, const struct cmd_context *c)
 {
-    struct step_limits limits = {.rows_max = BUDGET_BATCH_AUTO, .seqs_max = BUDGET_SLOTS_AUTO,
-                                 .outs_max = BUDGET_SLOTS_AUTO};
+    struct step_limits limits = {.rows_max = r->is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO,
+                                 .seqs_max = BUDGET_SLOTS_AUTO, .outs_max = BUDGET_SLOTS_AUTO};
     r->weights = r->model->weights.bytes;
     r->scratch = plan_scratch_size(&r->model->plan, &limits);
     uint64_t taken = r->weights + r->scratch;
@@ -64,7 +64,7 @@ static void cmd_plan_fill(struct plan_report *r, const struct cmd_context *c)
     struct budget_in in = {.available = r->left, .n_ctx = r->model->hp.n_ctx,
                            .context = (uint32_t)config_number(c->config, "engine.ctx"),
                            .slots = (uint32_t)cmd_number(c, "slots"),
-                           .layout = &r->model->layout};
+                           .layout = &r->model->layout, .is_gpu = r->is_gpu};
     r->spend = budget_spendable(&in);
     for (size_t i = 0; i < countof(cmd_plan_sequences); i++)
         r->rows[i] = cmd_plan_row(r, cmd_plan_sequences[i]);
@@ -122,8 +122,9 @@ static void cmd_plan_add_text(struct buf *out, const struct plan_report *r)
     } else {
         buf_add_printable(out, str_of(r->no_choice.text));
     }
-    buf_printf(out, "\nplacement   all weights in RAM, computed on %s\n"
-               "caveat      what is free when the model loads decides\n", r->model->backend->name);
+    buf_printf(out, "\nplacement   all weights %s, computed on %s\n"
+               "caveat      what is free when the model loads decides\n",
+               r->is_gpu ? "on the GPU" : "in RAM", r->model->backend->name);
 }
 
 static void cmd_plan_put_rows(struct json_writer *w, const struct plan_report *r)
@@ -187,26 +188,40 @@ static void cmd_plan_put(struct buf *out, const struct plan_report *r)
     buf_add_byte(out, '\n');
 }
 
-static uint64_t cmd_plan_ram(const struct cmd_context *c)
+/* Memory of the machine, or of its GPU when that computes. */
+static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c, struct err *e)
 {
+    const struct backend *k = r->model->backend;
+    struct device *d;
+    struct device_info info;
     struct machine m;
-    if (cmd_is_given(c, "ram"))
-        return (uint64_t)cmd_number(c, "ram");
+    if (!k->open(&d, &(struct device_options){.act = ACT_AUTO, .threads = 1}, e))
+        return false;
+    k->info(d, &info);
+    k->close(d);
+    r->is_gpu = info.memory_free != 0;
+    if (cmd_is_given(c, "ram") && r->is_gpu)
+        return err_set(e, ERR_USAGE, "plan: -ram counts where the CPU computes; add -backend cpu");
     machine_read(&m);
-    return machine_ram_free(&m);
+    r->ram = r->is_gpu ? info.memory_free : machine_ram_free(&m);
+    if (cmd_is_given(c, "ram"))
+        r->ram = (uint64_t)cmd_number(c, "ram");
+    return true;
 }
 
 static bool cmd_plan_run(struct cmd_context *c, struct err *e)
 {
     struct library_entry found;
-    struct plan_report report = {.ram = cmd_plan_ram(c)};
+    struct plan_report report = {0};
     struct arena arena;
     struct buf out;
     if (!cmd_models_find(c, c->words[0], &found, e))
         return false;
     arena_init(&arena, PLAN_ARENA_MAX);
     buf_init(&out, PLAN_OUT_MAX);
-    bool ok = model_plan_open(&report.model, found.path.p, &arena, e);
+    str backend = config_text(c->config, "engine.backend");
+    bool ok = model_plan_open(&report.model, found.path.p, backend, &arena, e) &&
+              cmd_plan_room(&report, c, e);
     if (ok) {
         cmd_plan_fill(&report, c);
         if (cmd_bool(c, "json"))

@@ -62,8 +62,8 @@ static uint32_t cmd_run_auto(const struct cmd_context *c, const char *key)
     return config_is(c->config, key, "auto") ? 0 : (uint32_t)config_number(c->config, key);
 }
 
-static void cmd_run_load(const struct cmd_context *c, const struct library_entry *model,
-                         struct api_load *l)
+static bool cmd_run_load(const struct cmd_context *c, const struct library_entry *model,
+                         struct api_load *l, struct err *e)
 {
     *l = (struct api_load){.path = model->path, .name = model->name, .slots = 1};
     l->context = (uint32_t)config_number(c->config, "engine.ctx");
@@ -73,6 +73,7 @@ static void cmd_run_load(const struct cmd_context *c, const struct library_entry
         l->activations = API_ACTIVATIONS_FLOAT;
     else if (config_is(c->config, "engine.activations", "int8"))
         l->activations = API_ACTIVATIONS_INT8;
+    return run_local_place(c->config, l, e);
 }
 
 /* --- the prompt ---------------------------------------------------------------------------- */
@@ -164,7 +165,8 @@ static bool cmd_run_run(struct cmd_context *c, struct err *e)
     if (model.is_safetensors)
         return err_set(e, ERR_UNSUPPORTED, "%.*s: safetensors models are not built yet",
                        STR_ARG(model.name));
-    cmd_run_load(c, &model, &o.load);
+    if (!cmd_run_load(c, &model, &o.load, e))
+        return false;
     cmd_run_request(c, &o.chat);
     o.engine_stall_ms = config_number(c->config, "deadlines.engine_stall");
     o.load_stall_ms = config_number(c->config, "deadlines.load_stall");

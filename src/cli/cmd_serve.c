@@ -45,7 +45,7 @@ static uint32_t cmd_serve_auto(const struct cmd_serve *s, const char *key)
     return config_is(s->c->config, key, "auto") ? 0 : cmd_serve_number(s, key);
 }
 
-static void cmd_serve_load(const struct cmd_serve *s, struct api_load *l)
+static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct err *e)
 {
     const struct config *config = s->c->config;
     *l = (struct api_load){
@@ -63,6 +63,7 @@ static void cmd_serve_load(const struct cmd_serve *s, struct api_load *l)
         l->activations = API_ACTIVATIONS_FLOAT;
     else if (config_is(config, "engine.activations", "int8"))
         l->activations = API_ACTIVATIONS_INT8;
+    return run_local_place(config, l, e);
 }
 
 static void cmd_serve_limits(const struct cmd_serve *s, struct server_options *o)
@@ -223,7 +224,8 @@ static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct
 {
     static const char *const argv[] = {"shoal", "engine", NULL};
     struct api_load load;
-    cmd_serve_load(s, &load);
+    if (!cmd_serve_load(s, &load, e))
+        return false;
     struct engine_leg_options leg = {
         .loop = s->loop, .load = &load, .build_id = run_local_build_id(s->c->arena),
         .argv = argv, .engine_stall_ms = o->engine_stall_ms,

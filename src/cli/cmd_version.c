@@ -4,8 +4,53 @@
 #include "base/machine.h"
 #include "base/version.h"
 #include "cli/cmd.h"
+#include "cuda/cuda_kernels.h"
 
 #define VERSION_OUT_MAX ((size_t)16 * 1024)
+
+/* Version of NVIDIA's driver API, as 1000 * major + 10 * minor; 0: no driver or no device. */
+static int cmd_version_driver(void)
+{
+    struct err ignored;
+    int version = 0;
+    const struct cuda_driver *d = cuda_fatbin_archs[0] ? cuda_driver_open(&ignored) : NULL;
+    return d && d->version(&version) == 0 ? version : 0;
+}
+
+static void cmd_version_add_cuda(struct buf *out)
+{
+    int driver = cmd_version_driver();
+    if (!cuda_fatbin_archs[0]) {
+        buf_add_z(out, "not built");
+        return;
+    }
+    if (driver)
+        buf_printf(out, "driver %d.%d", driver / 1000, driver % 1000 / 10);
+    else
+        buf_add_z(out, "not found");
+    buf_printf(out, " (built: %s)", cuda_fatbin_archs);
+}
+
+/* null: not built, or no driver. */
+static void cmd_version_put_cuda(struct json_writer *w)
+{
+    int driver = cmd_version_driver();
+    if (!driver) {
+        json_put_null(w);
+        return;
+    }
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d", driver / 1000, driver % 1000 / 10);
+    json_open_object(w);
+    json_key_z(w, "driver");
+    json_put_text_z(w, text);
+    json_key_z(w, "archs");
+    json_open_array(w);
+    for (str rest = str_of(cuda_fatbin_archs), arch; str_split(&rest, ' ', &arch);)
+        json_put_text(w, arch);
+    json_close_array(w);
+    json_close_object(w);
+}
 
 static void cmd_version_add_text(struct buf *out, enum cpu_level level, bool has_bf16)
 {
@@ -13,7 +58,9 @@ static void cmd_version_add_text(struct buf *out, enum cpu_level level, bool has
     buf_printf(out, "isa        %s%s (built:", machine_level_name(level), has_bf16 ? " bf16" : "");
     for (unsigned i = 0; i < CPU_LEVEL_COUNT; i++)
         buf_printf(out, " %s", machine_level_name((enum cpu_level)i));
-    buf_add_z(out, ")\ncuda       not built\nlibraries  " VERSION_LIBRARIES "\n");
+    buf_add_z(out, ")\ncuda       ");
+    cmd_version_add_cuda(out);
+    buf_add_z(out, "\nlibraries  " VERSION_LIBRARIES "\n");
 }
 
 /* "libevent 2.1.12-stable, pcre2 10.42" as members. */
@@ -51,7 +98,7 @@ static void cmd_version_add_json(struct buf *out, enum cpu_level level, bool has
         json_put_text_z(&w, machine_level_name((enum cpu_level)i));
     json_close_array(&w);
     json_key_z(&w, "cuda");
-    json_put_null(&w);
+    cmd_version_put_cuda(&w);
     json_key_z(&w, "libraries");
     cmd_version_put_libraries(&w);
     json_close_object(&w);

@@ -117,7 +117,8 @@ static void inspect_plan_put(struct buf *out, const struct model_plan *m)
 bool inspect_plan(struct inspect *in, struct err *e)
 {
     struct model_plan *m;
-    if (!model_plan_open(&m, in->model.path.p, in->c->arena, e))
+    if (!model_plan_open(&m, in->model.path.p, config_text(in->c->config, "engine.backend"),
+                         in->c->arena, e))
         return false;
     if (in->as_json)
         inspect_plan_put(&in->out, m);

@@ -1,12 +1,13 @@
 #include "cli/model_plan.h"
 
-bool model_plan_open(struct model_plan **out, const char *path, struct arena *a, struct err *e)
+bool model_plan_open(struct model_plan **out, const char *path, str backend, struct arena *a,
+                     struct err *e)
 {
     struct model_plan *m = ARENA_NEW(a, struct model_plan);
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for the plan");
-    m->backend = backend_table[0];
-    if (!model_file_open(&m->file, path, e))
+    m->backend = backend_table_pick(backend, e);
+    if (!m->backend || !model_file_open(&m->file, path, e))
         return false;
     plan_init(&m->plan, a, PLAN_KIND_MAIN);
     bool ok = arch_read(&m->hp, m->file, e) &&

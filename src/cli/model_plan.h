@@ -23,8 +23,9 @@ struct model_plan {
     struct kv_layout layout;
 };
 
-/* Everything but the file lies in a. ERR_FORMAT, ERR_UNSUPPORTED, ... as the steps say. */
-bool model_plan_open(struct model_plan **out, const char *path, struct arena *a,
+/* backend: as for backend_table_pick. Everything but the file lies in a. ERR_FORMAT,
+ * ERR_UNSUPPORTED, ... as the steps say. */
+bool model_plan_open(struct model_plan **out, const char *path, str backend, struct arena *a,
                      struct err *e) BASE_USE_RESULT;
 void model_plan_close(struct model_plan *m); /* NULL is allowed */
 

@@ -95,7 +95,7 @@ static bool run_local_init(struct run_local *r, struct err *e)
 {
     static const char *const argv[] = {"shoal", "engine", NULL};
     str *const texts[] = {&r->o.system, &r->o.load.path, &r->o.load.name, &r->o.load.level,
-                          &r->o.load.chat_template};
+                          &r->o.load.backend, &r->o.load.chat_template};
     for (size_t i = 0; i < countof(texts); i++)
         if (!run_local_copy(r, texts[i], e))
             return false;
@@ -380,4 +380,20 @@ void run_local_print_stats(const struct run_local *r)
     printf("%u messages in the conversation\n", r->turns_count);
     if (r->usage.output_tokens)
         run_local_timings(r, stdout);
+}
+
+bool run_local_place(const struct config *c, struct api_load *l, struct err *e)
+{
+    bool is_auto = config_is(c, "engine.backend", "auto");
+    l->backend = is_auto ? STR("") : config_text(c, "engine.backend");
+    if (config_is(c, "engine.ngl", "auto"))
+        return true;
+    l->layers = (uint32_t)config_number(c, "engine.ngl");
+    if (l->layers == 0 && config_is(c, "engine.backend", "cuda"))
+        return err_set(e, ERR_CONFIG, "ngl: 0 keeps all layers on the CPU, but backend is cuda");
+    if (l->layers && config_is(c, "engine.backend", "cpu"))
+        return err_set(e, ERR_CONFIG, "ngl: %u layers on a GPU, but backend is cpu", l->layers);
+    if (is_auto)
+        l->backend = l->layers ? STR("cuda") : STR("cpu");
+    return true;
 }

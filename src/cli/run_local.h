@@ -12,6 +12,7 @@
 #define SHOAL_CLI_RUN_LOCAL_H
 
 #include "api/api_frame.h"
+#include "cli/config.h"
 #include "wire/loop.h"
 
 #define RUN_LOCAL_TEXT_MAX ((size_t)256 << 20)
@@ -46,5 +47,9 @@ bool run_local_has_failed(const struct run_local *r, struct err *e);
 
 /* Identity of this build, the same in parent and child: HELLO compares it. */
 str run_local_build_id(struct arena *a);
+
+/* Backend and layers of a load from engine.backend and engine.ngl: 0 layers mean the CPU, any other
+ * number a GPU. ERR_CONFIG when the two contradict. Text in l is the configuration's. */
+bool run_local_place(const struct config *c, struct api_load *l, struct err *e) BASE_USE_RESULT;
 
 #endif

@@ -130,6 +130,14 @@ static bool cuda_backend_open(struct device **out, const struct device_options *
     return true;
 }
 
+/* Also false where the binary holds no code for any GPU. */
+static bool cuda_backend_probe(struct err *e)
+{
+    if (!cuda_fatbin_units[0].unit)
+        return err_set(e, ERR_DEVICE, "cuda: this binary was built without nvcc: no GPU code");
+    return cuda_driver_open(e) != NULL;
+}
+
 static void cuda_backend_info(struct device *d, struct device_info *out)
 {
     memset(out, 0, sizeof *out);
@@ -141,6 +149,7 @@ static void cuda_backend_info(struct device *d, struct device_info *out)
              d->minor, CUDA_NUMERICS_RULES);
     out->memory_total = total;
     out->memory_used = d->memory_used;
+    out->memory_free = free_bytes;
 }
 
 /* ---- pages ---- */
@@ -228,6 +237,7 @@ static const struct op_set cuda_backend_ops = {OP_SET_ALL};
 const struct backend cuda_backend = {
     .name = "cuda",
     .ops = &cuda_backend_ops,
+    .probe = cuda_backend_probe,
     .open = cuda_backend_open,
     .close = cuda_backend_close,
     .info = cuda_backend_info,

@@ -6,6 +6,7 @@
 
 #define BUDGET_SOME_TOKENS 256u /* BEHAVIOUR 8.1: what a sequence is admitted with at least */
 #define BUDGET_KEEP ((uint64_t)2 << 30) /* BEHAVIOUR 8.10: bytes left to the machine */
+#define BUDGET_KEEP_GPU ((uint64_t)512 << 20) /* the same: left to the driver and to graphs */
 
 static uint32_t budget_pages_of(uint64_t tokens)
 {
@@ -48,6 +49,8 @@ uint64_t budget_spendable(const struct budget_in *in)
     uint64_t most = all > BUDGET_KEEP ? all - BUDGET_KEEP : 0;
     most = most > all / 4 ? most : all / 4; /* a small machine keeps three quarters instead */
     uint64_t spend = half < most ? half : most;
+    if (in->is_gpu)
+        spend = all > BUDGET_KEEP_GPU ? (all - BUDGET_KEEP_GPU) / 10 * 9 : 0;
     return in->memory_max && in->memory_max < spend ? in->memory_max : spend;
 }
 
@@ -134,7 +137,8 @@ bool budget_make(const struct budget_in *in, struct budget *out, struct err *e)
         return false;
     uint64_t spend = budget_spendable(in);
     uint32_t slots = in->slots ? in->slots : 1;
-    *out = (struct budget){.batch = in->batch ? in->batch : BUDGET_BATCH_AUTO};
+    uint32_t batch = in->is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO;
+    *out = (struct budget){.batch = in->batch ? in->batch : batch};
     out->rows_max = (uint32_t)base_max(out->batch, in->slots ? in->slots : BUDGET_SLOTS_AUTO);
     out->context_max = in->context ? in->context : budget_context(in, spend, slots, out->rows_max);
     uint32_t context = out->context_max ? out->context_max : KV_PAGE_TOKENS;

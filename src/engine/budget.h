@@ -6,6 +6,7 @@
  *            runner never waits for a page. Explicit values are taken as given or refused.
  *
  *     available  |  keep  |       spendable = min(half, all - 2 GiB), at least a quarter       |
+ *                         |       of a GPU: 90 % of all - 512 MiB                              |
  *                         | window groups: per sequence | without a window: the rest in pages |
  *
  * Thread:    any.
@@ -20,6 +21,7 @@
 #define BUDGET_SLOTS_AUTO 64u
 #define BUDGET_SLOTS_MAX 1024u
 #define BUDGET_BATCH_AUTO 512u
+#define BUDGET_BATCH_GPU 2048u /* auto on a GPU */
 #define BUDGET_BATCH_MIN 32u
 #define BUDGET_BATCH_MAX 8192u
 
@@ -29,6 +31,7 @@ struct budget_in {
     uint32_t n_ctx;         /* as trained */
     uint32_t context, slots, batch; /* explicit, 0: auto */
     const struct kv_layout *layout;
+    bool is_gpu;            /* available is a GPU's own memory */
 };
 
 struct budget {

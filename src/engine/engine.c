@@ -219,30 +219,39 @@ static bool engine_open_device(struct engine *en, const struct api_load *l, stru
     level[l->level.len] = 0;
     struct device_options o = {.level = l->level.len ? level : NULL, .act = acts[l->activations],
                                .threads = l->threads, .memory_max = l->memory_bytes};
-    en->backend = backend_table[0];
-    if (!en->backend)
-        return err_set(e, ERR_UNSUPPORTED, "no backend is built into this binary");
-    return en->backend->open(&en->device, &o, e);
+    en->backend = backend_table_pick(l->backend, e);
+    if (!en->backend || !en->backend->open(&en->device, &o, e))
+        return false;
+    en->backend->info(en->device, &en->info);
+    if (l->layers && l->layers < en->hparams.n_layer && en->info.memory_free)
+        return err_set(e, ERR_UNSUPPORTED, "ngl: %u of %u layers on the GPU are not built yet: 0 "
+                       "or all", l->layers, en->hparams.n_layer);
+    return true;
 }
 
 static bool engine_check_room(const struct engine *en, uint64_t free_bytes, struct err *e)
 {
     if (!free_bytes || en->weights.bytes <= free_bytes)
         return true;
+    bool is_gpu = en->info.memory_free != 0;
     struct buf b;
     buf_init(&b, ERR_TEXT_MAX);
     buf_add_z(&b, "the weights need ");
     buf_add_size(&b, en->weights.bytes);
-    buf_add_z(&b, " of memory, but ");
+    buf_add_z(&b, is_gpu ? " of GPU memory, but " : " of memory, but ");
     buf_add_size(&b, free_bytes);
-    buf_add_z(&b, " are free");
+    buf_add_z(&b, is_gpu ? " are free; -backend cpu keeps them in RAM" : " are free");
     err_set(e, ERR_MEMORY, "%s", b.p ? b.p : "no memory");
     buf_deinit(&b);
     return false;
 }
 
-static uint64_t engine_ram_free(void)
+/* Of the memory in which weights and pages lie. */
+static uint64_t engine_room(struct engine *en)
 {
+    en->backend->info(en->device, &en->info);
+    if (en->info.memory_free)
+        return en->info.memory_free;
     struct machine m;
     machine_read(&m);
     return machine_ram_free(&m);
@@ -251,13 +260,13 @@ static uint64_t engine_ram_free(void)
 /* What is left for pages once weights are in and the scratch of a step is set aside. */
 static bool engine_budget(struct engine *en, const struct api_load *l, struct err *e)
 {
-    uint64_t available = engine_ram_free();
-    struct step_limits guess = {.rows_max = BUDGET_BATCH_AUTO, .seqs_max = BUDGET_SLOTS_AUTO,
-                                .outs_max = BUDGET_SLOTS_AUTO};
+    uint64_t available = engine_room(en);
+    bool is_gpu = en->info.memory_free != 0;
+    struct step_limits guess = {.rows_max = is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO,
+                                .seqs_max = BUDGET_SLOTS_AUTO, .outs_max = BUDGET_SLOTS_AUTO};
     uint64_t scratch = plan_scratch_size(&en->plan, &guess);
-    en->backend->info(en->device, &en->info);
     struct budget_in in = {.n_ctx = en->hparams.n_ctx, .context = l->context, .slots = l->slots,
-                           .batch = l->batch, .layout = &en->layout};
+                           .batch = l->batch, .layout = &en->layout, .is_gpu = is_gpu};
     in.available = available > scratch ? available - scratch : 0;
     if (l->memory_bytes) {
         uint64_t used = en->info.memory_used + scratch;
@@ -402,7 +411,7 @@ bool engine_open(struct engine **out, const struct api_load *l,
     if (progress)
         bytes = (struct weights_progress){progress->on_bytes, progress->ctx};
     bool ok = engine_open_text(en, l, e) && engine_open_device(en, l, e) &&
-              engine_open_plan(en, e) && engine_check_room(en, engine_ram_free(), e) &&
+              engine_open_plan(en, e) && engine_check_room(en, engine_room(en), e) &&
               engine_load(en, l, progress ? &bytes : NULL, e) &&
               engine_budget(en, l, e) && engine_open_pool(en, !l->no_prefix, e) &&
               engine_try(en, e);

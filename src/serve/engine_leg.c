@@ -661,7 +661,8 @@ static bool engine_leg_init(struct engine_leg *l, const struct engine_leg_option
     buf_init(&l->out, ENGINE_LEG_QUEUE_MAX);
     arena_init(&l->arena, 1u << 24);
     arena_init(&l->model_arena, API_FRAME_BATCH_MAX * 2);
-    str *const texts[] = {&l->load.path, &l->load.name, &l->load.level, &l->load.chat_template};
+    str *const texts[] = {&l->load.path, &l->load.name, &l->load.backend, &l->load.level,
+                          &l->load.chat_template};
     for (size_t i = 0; i < countof(texts); i++) {
         *texts[i] = arena_copy(&l->arena, *texts[i]);
         if (!texts[i]->p)

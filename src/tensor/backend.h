@@ -42,12 +42,15 @@ struct device_info {
     char numerics[96]; /* numerics id: all that decides bits, ARCHITECTURE 5 */
     uint32_t threads;
     uint64_t memory_total, memory_used;
+    uint64_t memory_free; /* of the device's own memory; 0: it has none, RAM counts */
 };
 
 struct backend {
     const char *name;
     const struct op_set *ops; /* ops it lacks are expanded */
 
+    /* Whether this build and machine can run it; false: why not. NULL: they always can. */
+    bool (*probe)(struct err *e);
     bool (*open)(struct device **d, const struct device_options *o, struct err *e);
     void (*close)(struct device *d); /* frees all that the device holds, prepared plans too */
     void (*info)(struct device *d, struct device_info *out);
@@ -81,5 +84,8 @@ struct backend {
 /* In backend_table.c; best first. Ends with NULL. */
 extern const struct backend *const backend_table[];
 const struct backend *backend_table_find(str name); /* or NULL */
+/* "auto" or "": the first that can run here; a name: that one, ERR_CONFIG when no backend has it,
+ * else its own reason when it cannot run. NULL on error. */
+const struct backend *backend_table_pick(str name, struct err *e);
 
 #endif

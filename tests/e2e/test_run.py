@@ -82,12 +82,30 @@ def test_a_model_of_the_own_store_is_found_by_name(shoal, home):
     (["-local", "nosuch", "ab"], 1, 'no model "nosuch"; `shoal list` shows what is there'),
     (["-local", TINY], 2, "run: no prompt, neither as words nor on stdin"),
     ([TINY, "ab"], 2, "run: talking to a server is not built yet; add -local"),
+    (["-local", "-ngl", "0", "-backend", "cuda", TINY, "ab"], 1,
+     "ngl: 0 keeps all layers on the CPU, but backend is cuda"),
+    (["-local", "-ngl", "9", "-backend", "cpu", TINY, "ab"], 1,
+     "ngl: 9 layers on a GPU, but backend is cpu"),
 ])
 def test_what_cannot_be_is_one_sentence(shoal, home, args, code, sentence):
     (home / ".shoal" / "models").mkdir(parents=True)
     (home / ".shoal" / "models" / "other.gguf").symlink_to(TINY)
     done = shoal("run", *args)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"shoal: {sentence}\n")
+
+
+def test_the_cpu_computes_when_asked_or_when_there_is_no_gpu(shoal):
+    """Without a GPU -backend cuda says why; auto says nothing and takes the CPU."""
+    args = ("run", "-local", "-n", "4", TINY, "ab")
+    plain = shoal(*args, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert (plain.returncode, plain.stderr) == (0, "[ended: max_tokens]\n")
+    for flags in (("-backend", "cpu"), ("-ngl", "0"), ("-backend", "auto", "-ngl", "auto")):
+        assert shoal("run", *flags, *args[1:], env={"CUDA_VISIBLE_DEVICES": ""}).stderr == \
+            plain.stderr
+    for flags in (("-backend", "cuda"), ("-ngl", "99")):
+        done = shoal("run", *flags, *args[1:], env={"CUDA_VISIBLE_DEVICES": ""})
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(r"shoal: (\S+: )?cuda: [^\n]+\n", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -179,7 +179,10 @@ static void test_help_is_made_from_the_tables(void **state)
                              "  -all                  a boolean\n"
                              "  -f FILE               files\n"
                              "  -rate R               share\n"
+                             "  -ngl N                layers on the GPU: 0 none, auto all (auto)\n"
                              "  -ctx N                context in tokens; 0: the model's (0)\n"
+                             "  -backend V            what computes: auto takes a GPU if "
+                             "there is one (auto)\n"
                              "  -json                 one JSON document\n"
                              "  -config PATH          configuration file (~/.shoal/config.yaml)\n");
     buf_deinit(&b);

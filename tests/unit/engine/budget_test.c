@@ -62,6 +62,23 @@ static void test_two_gigabytes_stay_with_the_machine(void **state)
     assert_true(b.pool_bytes <= GIB);
 }
 
+static void test_a_gpu_gives_nine_tenths_of_what_is_left_and_wider_steps(void **state)
+{
+    (void)state;
+    struct kv_layout l = plain();
+    struct budget_in in = {.available = 80 * GIB, .n_ctx = 8192, .layout = &l, .is_gpu = true};
+    struct budget b;
+    struct err e;
+    assert_true(budget_spendable(&in) == (80 * GIB - 512 * MIB) / 10 * 9);
+    assert_true(budget_make(&in, &b, &e));
+    assert_int_equal(b.batch, 2048);
+    assert_true(b.pool_bytes > 71 * GIB && b.pool_bytes < 72 * GIB);
+    in.available = 512 * MIB;
+    assert_true(budget_spendable(&in) == 0);
+    assert_false(budget_make(&in, &b, &e));
+    assert_int_equal(e.code, ERR_MEMORY);
+}
+
 static void test_a_small_machine_gets_a_shorter_context(void **state)
 {
     (void)state;
@@ -168,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto_takes_half_of_what_is_free_and_the_trained_context),
         cmocka_unit_test(test_two_gigabytes_stay_with_the_machine),
+        cmocka_unit_test(test_a_gpu_gives_nine_tenths_of_what_is_left_and_wider_steps),
         cmocka_unit_test(test_a_small_machine_gets_a_shorter_context),
         cmocka_unit_test(test_the_limit_from_above_counts),
         cmocka_unit_test(test_an_explicit_context_that_does_not_fit_is_refused_with_the_numbers),

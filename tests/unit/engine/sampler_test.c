@@ -43,7 +43,7 @@ static int setup(void **state)
     struct view x = op_rows(&plan, op_embed(&plan, w, embed));
     op_sample(&plan, x);
     op_top_k(&plan, x);
-    cpu = backend_table[0];
+    cpu = backend_table_find(STR("cpu"));
     for (uint32_t i = 0; i < VOCAB; i++)
         logits[i] = 3.0f * sinf((float)i * 1.7f) + (i % 7 == 0 ? 1.5f : 0.0f);
     float *table = calloc(VOCAB * VOCAB, sizeof *table);
