@@ -67,7 +67,7 @@ endif
 
 .PHONY: gpu
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
-        real test test-long full full-programs models tiny e2e asan tsan asan-programs \
+        real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs bench-peer bench-tok run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -266,6 +266,15 @@ $(BUILD)/tiny/ok: tests/model/make_tiny.py $(BUILD)/libquant.so $(VENV)/ok
 	@touch $@
 tiny: $(BUILD)/tiny/ok ## tiny models of every family, into build/tiny
 
+# Chat templates whose licences forbid keeping them, and what Jinja2 makes of each.
+TEMPLATES = tests/golden/templates
+$(BUILD)/templates/ok: $(wildcard $(TEMPLATES)/*.py) $(VENV)/ok
+	$(call say,JINJA,$(@D))
+	$(Q)$(VENV)/bin/python $(TEMPLATES)/get_templates.py $(@D)/from
+	$(Q)$(VENV)/bin/python $(TEMPLATES)/make_templates.py $(@D) $(@D)/from/*.jinja
+	@touch $@
+templates: $(BUILD)/templates/ok ## chat templates that the repository does not keep
+
 models: ## the real models that tests use, into build/models
 	@tools/get_model -into $(BUILD)/models $$(sed -n 's/^\([^# ]*\) .*/\1/p' tools/models.txt)
 	@$(PYTHON) tests/golden/tokens/make_vocab.py -into $(BUILD)/models/vocab
@@ -283,10 +292,11 @@ test-full: ## also real weights, the binary from outside, sanitizers; about an h
 	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
 	@$(MAKE) --no-print-directory TIER=full full
 
-full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok tiny models \
+full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok tiny models templates \
                asan-programs tsan-programs
 full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" "oracle=$(ORACLE)" \
+	    "templates=$(BUILD)/$(TEMPLATES)/templates_test $(BUILD)/templates" \
 	    $(TOOL_TESTS) \
 	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 ORACLE = $(VENV)/bin/python tests/golden/logits/oracle.py $(BUILD)/models
