@@ -1,12 +1,13 @@
 #include "dialect/dialect.h"
 
 extern const struct dialect dialect_anthropic, dialect_ollama, dialect_openai_chat,
-    dialect_openai_complete, dialect_openai_models;
+    dialect_openai_complete, dialect_openai_models, dialect_openai_responses;
 
 const struct dialect *const dialect_table[] = {
     &dialect_openai_chat,
     &dialect_openai_complete,
     &dialect_openai_models,
+    &dialect_openai_responses,
     &dialect_ollama,
     &dialect_anthropic,
 };
