@@ -10,6 +10,7 @@
 #include "base/machine.h"
 #include "base/version.h"
 #include "cli/cmd.h"
+#include "cli/config_keys.h"
 #include "cli/run_local.h"
 #include "serve/engine_leg.h"
 #include "serve/server.h"
@@ -25,6 +26,7 @@ struct cmd_serve {
     str addresses[CMD_SERVE_ADDRESSES_MAX];
     uint32_t addresses_count;
     bool addresses_are_default;
+    struct config_keys keys;
     struct library_entry model;
     struct loop *loop;
     struct engine_leg *leg;
@@ -66,8 +68,24 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
     return run_local_place(config, l, e);
 }
 
+static bool cmd_serve_keys(struct cmd_serve *s, struct err *e)
+{
+    return config_keys_load(&s->keys, s->c->config, cmd_value(s->c, "key-file"), s->c->arena, e);
+}
+
+static void cmd_serve_access(const struct cmd_serve *s, struct limits_options *o)
+{
+    const struct config_value *hosts = config_value(s->c->config, "allowed_hosts");
+    const struct config_value *origins = config_value(s->c->config, "allowed_origins");
+    *o = (struct limits_options){.keys = s->keys.keys, .keys_count = s->keys.count,
+                                 .hosts = hosts->items, .hosts_count = hosts->items_count,
+                                 .origins = origins->items,
+                                 .origins_count = origins->items_count};
+}
+
 static void cmd_serve_limits(const struct cmd_serve *s, struct server_options *o)
 {
+    cmd_serve_access(s, &o->access);
     o->dialect = dialect_limits_default;
     o->dialect.messages_max = cmd_serve_number(s, "limits.messages");
     o->dialect.tools_max = cmd_serve_number(s, "limits.tools");
@@ -118,11 +136,15 @@ static bool cmd_serve_addresses(struct cmd_serve *s, struct err *e)
         return err_set(e, ERR_CONFIG, "listen: %u addresses, at most %d", count,
                        CMD_SERVE_ADDRESSES_MAX);
     for (uint32_t i = 0; i < count; i++) {
-        if (!http_server_is_loopback(from[i]))
+        s->addresses[i] = from[i];
+        if (http_server_is_loopback(from[i]))
+            continue;
+        if (s->keys.count == 0)
             return err_set(e, ERR_CONFIG,
                            "listen %.*s: reachable from other machines, which needs keys",
                            STR_ARG(from[i]));
-        s->addresses[i] = from[i];
+        log_warn("listen %.*s: keys and texts go over the network as they are; no TLS",
+                 STR_ARG(from[i]));
     }
     s->addresses_count = count;
     return true;
@@ -271,7 +293,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_serve s = {.c = c};
-    if (!cmd_serve_addresses(&s, e) || !cmd_serve_model(&s, e))
+    if (!cmd_serve_keys(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_model(&s, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);
@@ -283,6 +305,8 @@ static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 static const struct cmd_flag cmd_serve_flags[] = {
     {.name = "dry-run", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false",
      .help = "check everything, say what would be served, end"},
+    {.name = "key-file", .value = "PATH", .spec = {.type = CONFIG_TYPE_PATH},
+     .is_repeatable = true, .help = "a key for the scopes infer and read; repeatable"},
 };
 
 const struct cmd cmd_serve = {

@@ -52,8 +52,8 @@ const struct config_row config_rows[] = {
          "HOST:PORT or unix:/path; 127.0.0.1:11500 and [::1]:11500")
     LATER("tls.cert", PATH, NULL)
     LATER("tls.key", PATH, NULL)
-    LATER("allowed_hosts", LIST, NULL)
-    LATER("allowed_origins", LIST, NULL)
+    ROW("allowed_hosts", LIST, NULL, "further names of this server in Host")
+    ROW("allowed_origins", LIST, NULL, "web pages that may ask")
     LATER("ollama_version", TEXT, "0.13.0")
     ROW("store", PATH, "~/.shoal/models", "own store of models")
     ROW("sources.ollama", PATH_OR("auto off"), "auto", "Ollama's store, read only")
@@ -66,7 +66,7 @@ const struct config_row config_rows[] = {
     LATER("hub.ca_file", PATH, NULL)
     LATER("hub.http_pull", BOOL, "false")
     LATER("hub.allow", LIST, "*")
-    LATER("keys", SECTION, NULL)
+    ROW("keys", SECTION, NULL, "who may ask, and for what")
     ROW("aliases", {.type = CONFIG_TYPE_MAP}, NULL, "name asked for (a glob) to local model")
     LATER("models", SECTION, NULL)
     LATER("legs", SECTION, NULL)
@@ -401,6 +401,13 @@ static bool config_take_node(struct config_loader *l, const struct config_row *r
     bool takes_list = r->spec.type == CONFIG_TYPE_LIST || r->spec.type == CONFIG_TYPE_PATHS;
     if (r->is_later)
         return err_set(e, ERR_UNSUPPORTED, "not built yet");
+    if (r->spec.type == CONFIG_TYPE_SECTION) {
+        if (n->kind == CONFIG_YAML_SCALAR)
+            return config_refuse(&r->spec, "a text", (str){NULL, 0}, e);
+        *config_slot(l->c, r) = (struct config_value){.is_set = true, .section = n,
+                                                      .source = CONFIG_SOURCE_FILE};
+        return true;
+    }
     if (wants_map ? n->kind == CONFIG_YAML_MAP : takes_list && n->kind == CONFIG_YAML_LIST)
         return config_take_items(l, r, n, e);
     if (n->kind != CONFIG_YAML_SCALAR)
@@ -655,6 +662,12 @@ str config_env(const char *name)
         i++;
     must(i < countof(names));
     return str_of(getenv(name));
+}
+
+str config_secret(str name, struct arena *a)
+{
+    str z = arena_copy(a, name);
+    return z.p ? str_of(getenv(z.p)) : z;
 }
 
 str config_home(struct arena *a)

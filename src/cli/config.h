@@ -16,6 +16,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+struct config_yaml;
+
 #define CONFIG_FILE_MAX ((size_t)1 << 20)
 #define CONFIG_PROBLEMS_MAX 20
 
@@ -58,6 +60,7 @@ struct config_value {
     double real;
     const str *items;
     uint32_t items_count;
+    const struct config_yaml *section; /* SECTION: its node, for its own reader; NULL: absent */
 };
 
 /* One row of the table. */
@@ -107,6 +110,8 @@ bool config_is(const struct config *c, const char *key, const char *word);
 /* Other variables we read; a name that is not in the list of config.c is our mistake. Empty when
  * unset. */
 str config_env(const char *name);
+/* A variable that the configuration names (key_env); empty when unset. */
+str config_secret(str name, struct arena *a);
 /* $HOME, else the user's entry in the password file, else empty. */
 str config_home(struct arena *a);
 

@@ -7,6 +7,7 @@
 #include "base/chrono.h"
 #include "base/digest.h"
 #include "base/list.h"
+#include "serve/limits.h"
 #include "serve/metrics.h"
 
 #define EXCHANGE_MEMORY_MIN ((size_t)1 << 20) /* beside 4 times the body */
@@ -414,18 +415,30 @@ static void exchange_on_time(void *ctx)
 
 /* --- the beginning ------------------------------------------------------------------------- */
 
+/* What the key says goes before what the request says: who it is counted for, whose cached prefixes
+ * it sees. cache_salt narrows the scope further; no scope of a key holds a blank. */
+static void exchange_fill_owner(struct exchange *x, const struct limits_key *key)
+{
+    struct api_request *rq = &x->rq;
+    if (key) {
+        str scope = key->cache_scope.len ? key->cache_scope : key->name, salt = rq->scope;
+        rq->owner = key->name;
+        rq->scope = scope;
+        if (salt.len)
+            rq->scope = arena_printf(&x->arena, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt));
+        if (key->agent.len)
+            rq->agent = key->agent;
+    }
+    if (rq->agent.len == 0)
+        rq->agent = key ? key->name : STR("anon");
+}
+
 static void exchange_fill(struct exchange *x)
 {
     const struct exchange_options *o = &x->set->o;
     struct api_request *rq = &x->rq;
     rq->id = ++x->set->last_id;
-    rq->owner = x->call->owner;
-    if (rq->scope.len == 0)
-        rq->scope = x->call->scope;
-    if (x->call->agent.len)
-        rq->agent = x->call->agent;
-    if (rq->agent.len == 0)
-        rq->agent = x->call->owner.len ? x->call->owner : STR("anon");
+    exchange_fill_owner(x, x->call->key);
     if (!api_request_is_given(rq, API_FIELD_SEED)) {
         digest_random(&rq->seed, sizeof rq->seed);
         rq->seed >>= 64 - EXCHANGE_SEED_BITS;
@@ -477,6 +490,15 @@ static bool exchange_has_room(const struct exchange *x, struct api_error *e)
     return false;
 }
 
+static bool exchange_is_allowed(const struct exchange *x, struct api_error *e)
+{
+    if (x->arena.is_full)
+        return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
+    return x->rq.kind >= API_KIND_LIST || limits_allows_model(x->call->key, x->rq.model) ||
+           api_error_set(e, ERR_AUTH, "forbidden", STR("model"), "this key may not ask for %.*s",
+                         STR_ARG(str_sub(x->rq.model, 0, 80)));
+}
+
 static void exchange_submit(struct exchange *x)
 {
     struct api_provider *p = &x->set->o.provider;
@@ -486,7 +508,7 @@ static void exchange_submit(struct exchange *x)
         return;
     }
     exchange_fill(x);
-    bool has_room = exchange_has_room(x, &e);
+    bool has_room = exchange_is_allowed(x, &e) && exchange_has_room(x, &e);
     metrics_begin(x->set->o.metrics, &x->m, &x->rq);
     x->is_submitted = has_room;
     if (has_room && p->submit(p->self, &x->rq, (struct api_sink){exchange_on_batch, x}, &e)) {

@@ -28,6 +28,7 @@
 struct exchange;
 struct exchange_call;
 struct exchange_set;
+struct limits_key;
 struct metrics;
 
 struct exchange_options {
@@ -50,8 +51,7 @@ struct exchange_call {
     const struct dialect_path *path;
     str segment;
     str request_id;    /* EXCHANGE_ID_LEN letters */
-    str owner, scope;  /* of the key */
-    str agent;         /* fixed by the key, or "" */
+    const struct limits_key *key; /* whose; NULL: keys are not configured */
     struct exchange *exchange; /* set by exchange_start while it runs, else NULL */
 };
 

@@ -270,8 +270,8 @@ static void path_root(struct server *s, struct http_conn *c)
 
 static void path_stop(struct server *s, struct http_conn *c)
 {
+    server_stop(s); /* first, so that the reply closes the connection */
     server_reply(c, 202, STR("{\"stopping\":true}"));
-    server_stop(s);
 }
 
 static void path_not_built(struct server *s, struct http_conn *c)

@@ -15,6 +15,9 @@ struct server {
     struct http_server *http;
     struct exchange_set *exchanges;
     struct metrics *metrics;
+    struct limits *limits;
+    str listen[SERVER_ADDRESSES_MAX]; /* what limits knows as our names */
+    uint32_t listen_count;
     struct loop_timer stop;
     int64_t opened_ms, stop_ms, idle_ms;
     bool is_stopping, is_stopped, was_told;
@@ -25,6 +28,8 @@ struct server {
 struct server_call {
     struct exchange_call x;
     const struct path_row *row; /* NULL: a dialect's */
+    bool is_options;
+    struct api_error *refusal; /* waits for the end of a request without a body */
     char id[EXCHANGE_ID_LEN + 1];
     uint64_t ingress;
 };
@@ -40,7 +45,8 @@ void server_reply(struct http_conn *c, int status, str json)
 static int server_write_error(const struct server *s, const struct server_call *call,
                               const struct api_error *e, struct buf *out)
 {
-    const struct dialect *d = call && call->x.dialect ? call->x.dialect : dialect_table[0];
+    const struct dialect *d = call && call->x.dialect ? call->x.dialect
+                                                      : dialect_of(STR("openai_chat"));
     struct dialect_state *st = calloc(1, d->state_size);
     if (!st)
         return 500;
@@ -147,12 +153,71 @@ static bool server_find(const struct http_request *r, struct server_call *call,
     return server_no_path(r, e);
 }
 
+static uint32_t server_scope(const struct server_call *call)
+{
+    enum path_scope scope = call->row ? call->row->scope : PATH_SCOPE_INFER;
+    switch (scope) {
+    case PATH_SCOPE_OPEN:
+        return 0;
+    case PATH_SCOPE_INFER:
+        return LIMITS_SCOPE_INFER;
+    case PATH_SCOPE_READ:
+        return LIMITS_SCOPE_READ;
+    case PATH_SCOPE_ADMIN:
+        break;
+    }
+    return LIMITS_SCOPE_ADMIN;
+}
+
+static struct limits_asked server_asked(const struct http_conn *c)
+{
+    return (struct limits_asked){
+        .host = http_conn_header(c, "host"), .origin = http_conn_header(c, "origin"),
+        .authorization = http_conn_header(c, "authorization"),
+        .x_api_key = http_conn_header(c, "x-api-key"),
+        .shoal_key = http_conn_header(c, "shoal-key"), .peer = http_conn_request(c)->peer,
+        .now_ms = loop_ms()};
+}
+
+/* The origin was found in allowed_origins: the browser may show the page what we answer. */
+static void server_add_cors(struct http_conn *c, str origin)
+{
+    http_conn_add_header(c, "Access-Control-Allow-Origin", origin);
+    http_conn_add_header(c, "Vary", STR("Origin"));
+    http_conn_add_header(c, "Access-Control-Expose-Headers",
+                         STR("Shoal-Request-Id, Shoal-Leg, Shoal-Model, Shoal-Cache, "
+                             "Shoal-Warning, Shoal-Truncated, Retry-After"));
+}
+
+/* Who may ask, before what is asked for: a wrong Host learns no paths. The path is looked up first
+ * only for the form of the refusal. */
+static bool server_may_ask(struct server *s, struct http_conn *c, struct server_call *call,
+                           struct api_error *e)
+{
+    struct limits_asked asked = server_asked(c);
+    struct api_error no_path = {0};
+    bool is_found = server_find(http_conn_request(c), call, &no_path);
+    if (!limits_check_origin(s->limits, &asked, e))
+        return false;
+    if (asked.origin.p)
+        server_add_cors(c, asked.origin);
+    asked.scope = server_scope(call);
+    call->is_options = str_eq_z(http_conn_request(c)->method, "OPTIONS");
+    if (call->is_options) /* a browser asks first, and without the key */
+        return true;
+    if (!limits_check_key(s->limits, &asked, &call->x.key, e))
+        return false;
+    if (!is_found)
+        *e = no_path;
+    return is_found;
+}
+
 static bool server_check(struct server *s, struct http_conn *c, struct server_call *call,
                          struct api_error *e)
 {
     const struct http_request *r = http_conn_request(c);
     str encoding = http_conn_header(c, "content-encoding");
-    if (!server_find(r, call, e))
+    if (!server_may_ask(s, c, call, e))
         return false;
     if (s->is_stopping)
         return api_error_set(e, ERR_OVERLOADED, "", STR(""), "the server is stopping");
@@ -186,8 +251,33 @@ static uint64_t server_on_header(void *ctx, struct http_conn *c)
     server_add_ids(c, call->x.request_id);
     if (server_check(s, c, call, &e))
         return s->o.body_max;
-    server_refuse(s, c, &e);
+    if (http_conn_request(c)->has_body) { /* which nobody will read: the connection ends */
+        server_refuse(s, c, &e);
+        return 0;
+    }
+    call->refusal = ARENA_NEW(http_conn_arena(c), struct api_error);
+    if (call->refusal)
+        *call->refusal = e;
     return 0;
+}
+
+static void server_options_reply(struct http_conn *c)
+{
+    struct buf methods;
+    buf_init(&methods, 256);
+    path_table_methods(http_conn_request(c)->path, &methods);
+    buf_add_z(&methods, methods.len ? ", OPTIONS" : "OPTIONS");
+    http_conn_add_header(c, "Allow", buf_view(&methods));
+    if (http_conn_header(c, "origin").p) {
+        http_conn_add_header(c, "Access-Control-Allow-Methods", buf_view(&methods));
+        http_conn_add_header(c, "Access-Control-Allow-Headers",
+                             STR("authorization, content-type, x-api-key, shoal-key, "
+                                 "anthropic-version, anthropic-beta, shoal-agent, shoal-session, "
+                                 "shoal-priority, shoal-deadline-ms"));
+        http_conn_add_header(c, "Access-Control-Max-Age", STR("600"));
+    }
+    http_conn_reply(c, 204, NULL, (str){NULL, 0});
+    buf_deinit(&methods);
 }
 
 static void server_on_request(void *ctx, struct http_conn *c)
@@ -196,12 +286,18 @@ static void server_on_request(void *ctx, struct http_conn *c)
     struct server_call *call = http_conn_user(c);
     uint64_t size = http_conn_request(c)->body.len;
     struct api_error e = {0};
-    if (size > call->ingress && !server_take(s, call, size - call->ingress)) {
+    if (call->refusal) {
+        server_release(s, call);
+        server_refuse(s, c, call->refusal);
+    } else if (size > call->ingress && !server_take(s, call, size - call->ingress)) {
         api_error_set(&e, ERR_OVERLOADED, "", STR(""),
                       "bodies of other requests fill the memory for them (%llu bytes)",
                       (unsigned long long)s->o.ingress_max);
         server_release(s, call);
         server_refuse(s, c, &e);
+    } else if (call->is_options) {
+        server_release(s, call);
+        server_options_reply(c);
     } else if (call->row) {
         server_release(s, call);
         call->row->serve(s, c);
@@ -237,6 +333,15 @@ static void server_on_drain(void *ctx, struct http_conn *c)
 
 /* --- start and stop ------------------------------------------------------------------------ */
 
+/* Anew with each address, at start. */
+static bool server_limit(struct server *s, struct err *e)
+{
+    limits_close(s->limits);
+    s->limits = NULL;
+    s->o.access.listen_count = s->listen_count;
+    return limits_open(&s->limits, &s->o.access, e);
+}
+
 static bool server_init(struct server *s, const struct server_options *o, struct err *e)
 {
     s->o = *o;
@@ -245,7 +350,9 @@ static bool server_init(struct server *s, const struct server_options *o, struct
         .base = loop_base(o->loop), .limits = o->http, .connections_max = o->connections_max,
         .handlers = {s, server_on_header, server_on_request, server_on_gone, server_on_drain,
                      server_on_error}};
-    if (!metrics_open(&s->metrics, e))
+    s->o.access.listen = s->listen;
+    s->o.access.checks_host = true;
+    if (!metrics_open(&s->metrics, e) || !server_limit(s, e))
         return false;
     struct exchange_options ex = {
         .loop = o->loop, .provider = o->provider, .limits = &s->o.dialect, .metrics = s->metrics,
@@ -273,7 +380,18 @@ bool server_open(struct server **out, const struct server_options *o, struct err
 
 bool server_listen(struct server *s, str address, struct err *e)
 {
-    return http_server_listen(s->http, address, e);
+    if (s->listen_count == SERVER_ADDRESSES_MAX)
+        return err_set(e, ERR_CONFIG, "listen: more than %d addresses", SERVER_ADDRESSES_MAX);
+    bool is_loopback = http_server_is_loopback(address);
+    if (!is_loopback && s->o.access.keys_count == 0)
+        return err_set(e, ERR_CONFIG,
+                       "listen %.*s: reachable from other machines, which needs keys",
+                       STR_ARG(address));
+    if (!http_server_listen(s->http, address, e))
+        return false;
+    s->o.access.checks_host = s->o.access.checks_host && is_loopback;
+    s->listen[s->listen_count++] = address;
+    return server_limit(s, e);
 }
 
 uint16_t server_port(const struct server *s, size_t listener)
@@ -322,6 +440,7 @@ void server_close(struct server *s)
     http_server_close(s->http); /* each open request gets its on_gone */
     exchange_set_close(s->exchanges);
     metrics_close(s->metrics);
+    limits_close(s->limits);
     free(s);
 }
 

@@ -16,13 +16,17 @@
 #define SHOAL_SERVE_SERVER_H
 
 #include "serve/exchange.h"
+#include "serve/limits.h"
 #include "wire/http_server.h"
+
+#define SERVER_ADDRESSES_MAX 16
 
 struct server;
 struct server_options {
     struct loop *loop;
     struct api_provider provider; /* outlives the server */
     struct dialect_limits dialect;
+    struct limits_options access; /* listen and checks_host are the server's own */
     struct http_limits http;
     uint32_t connections_max, queue_max;
     uint64_t body_max, ingress_max;
@@ -38,7 +42,8 @@ struct server_options {
 
 BASE_USE_RESULT bool server_open(struct server **out, const struct server_options *o,
                                  struct err *e);
-/* As http_server_listen; any number of times, at start. */
+/* As http_server_listen, at start; address outlives the server. ERR_CONFIG: reachable from other
+ * machines, and no keys. */
 BASE_USE_RESULT bool server_listen(struct server *s, str address, struct err *e);
 /* Port of the n-th address as bound. */
 uint16_t server_port(const struct server *s, size_t listener);

@@ -103,12 +103,6 @@ void http_conn_close(struct http_conn *c)
     http_conn_leave(c);
 }
 
-void http_conn_drain(struct http_conn *c)
-{
-    if (c->phase == HTTP_CONN_PHASE_IDLE || c->phase == HTTP_CONN_PHASE_HEADER)
-        http_conn_close(c);
-}
-
 static void http_conn_set_timer(struct http_conn *c, uint32_t ms)
 {
     struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
@@ -141,6 +135,16 @@ static void http_conn_set_phase(struct http_conn *c, enum http_conn_phase phase)
         http_conn_set_timer(c, l->reader_idle_ms);
         break;
     }
+}
+
+void http_conn_drain(struct http_conn *c)
+{
+    if (c->phase != HTTP_CONN_PHASE_IDLE && c->phase != HTTP_CONN_PHASE_HEADER)
+        return;
+    if (http_conn_pending(c)) /* the end of the last reply is still on its way */
+        http_conn_set_phase(c, HTTP_CONN_PHASE_LINGER);
+    else
+        http_conn_close(c);
 }
 
 /* Back to a state in which the next request can begin. */

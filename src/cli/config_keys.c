@@ -1,0 +1,233 @@
+#include "cli/config_keys.h"
+
+#include <string.h>
+
+#include "base/digest.h"
+#include "base/file.h"
+#include "cli/config_yaml.h"
+
+/* --- where a key's text comes from --------------------------------------------------------- */
+
+bool config_keys_read(str *out, const char *path, struct arena *a, struct err *e)
+{
+    struct file_info info;
+    str text;
+    if (!file_stat(&info, path, e) || !file_read(&text, path, CONFIG_KEYS_FILE_MAX, a, e))
+        return false;
+    if (info.mode & 077)
+        return err_set(e, ERR_CONFIG, "key file %s: mode %03o lets others read it; 600 expected",
+                       path, info.mode & 0777);
+    *out = str_trim(str_sub(text, 0, str_find_byte(text, '\n')));
+    return true;
+}
+
+/* One entry on its way to a key. */
+struct config_keys_reading {
+    struct limits_key *key;
+    struct arena *a;
+    bool has_secret;
+};
+
+static bool config_keys_digest(struct config_keys_reading *r, str text, struct err *e)
+{
+    if (r->has_secret)
+        return err_set(e, ERR_CONFIG, "one of key_file, key_env, sha256 expected, got several");
+    r->has_secret = true;
+    return limits_digest(r->key->sha256, text, e);
+}
+
+static bool config_keys_file(struct config_keys_reading *r, const struct config_yaml *n,
+                             struct err *e)
+{
+    str text, path = file_expand_home(r->a, n->text, config_home(r->a));
+    return config_keys_read(&text, path.p, r->a, e) && config_keys_digest(r, text, e);
+}
+
+static bool config_keys_env(struct config_keys_reading *r, const struct config_yaml *n,
+                            struct err *e)
+{
+    str text = config_secret(n->text, r->a);
+    if (!text.len)
+        return err_set(e, ERR_CONFIG, "key_env: %.*s is not set", STR_ARG(n->text));
+    return config_keys_digest(r, text, e);
+}
+
+static bool config_keys_sha256(struct config_keys_reading *r, const struct config_yaml *n,
+                               struct err *e)
+{
+    if (r->has_secret || !digest_unhex(r->key->sha256, 32, n->text))
+        return err_set(e, ERR_CONFIG, "sha256: 64 hex digits and no other key expected");
+    r->has_secret = true;
+    return true;
+}
+
+/* --- the other fields ---------------------------------------------------------------------- */
+
+/* The set of agents: BEHAVIOUR 5.2. */
+static bool config_keys_word(str *out, const struct config_yaml *n, struct err *e)
+{
+    static const char set[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@/-";
+    for (size_t i = 0; i < n->text.len; i++)
+        if (!memchr(set, n->text.p[i], sizeof set - 1))
+            return err_set(e, ERR_CONFIG, "%.*s: letters, digits and ._:@/- expected",
+                           STR_ARG(n->key));
+    if (!n->text.len || n->text.len > 128)
+        return err_set(e, ERR_CONFIG, "%.*s: 1 to 128 characters expected", STR_ARG(n->key));
+    *out = n->text;
+    return true;
+}
+
+static bool config_keys_name(struct config_keys_reading *r, const struct config_yaml *n,
+                             struct err *e)
+{
+    return config_keys_word(&r->key->name, n, e);
+}
+
+static bool config_keys_agent(struct config_keys_reading *r, const struct config_yaml *n,
+                              struct err *e)
+{
+    return config_keys_word(&r->key->agent, n, e);
+}
+
+static bool config_keys_scope(struct config_keys_reading *r, const struct config_yaml *n,
+                              struct err *e)
+{
+    return config_keys_word(&r->key->cache_scope, n, e);
+}
+
+static bool config_keys_scopes(struct config_keys_reading *r, const struct config_yaml *n,
+                               struct err *e)
+{
+    for (const struct config_yaml *i = n->first; i; i = i->next) {
+        uint32_t bit = str_eq_z(i->text, "infer")   ? LIMITS_SCOPE_INFER
+                       : str_eq_z(i->text, "read")  ? LIMITS_SCOPE_READ
+                       : str_eq_z(i->text, "admin") ? LIMITS_SCOPE_ADMIN
+                                                    : 0;
+        if (!bit)
+            return err_set(e, ERR_CONFIG, "scopes: infer, read or admin expected, got \"%.*s\"",
+                           STR_ARG(str_sub(i->text, 0, 40)));
+        r->key->scopes |= bit;
+    }
+    return true;
+}
+
+static bool config_keys_models(struct config_keys_reading *r, const struct config_yaml *n,
+                               struct err *e)
+{
+    str *models = ARENA_ARRAY(r->a, str, (size_t)n->count + 1);
+    if (!models)
+        return err_set(e, ERR_MEMORY, "the configuration is too large");
+    for (const struct config_yaml *i = n->first; i; i = i->next)
+        models[r->key->models_count++] = i->text;
+    r->key->models = models;
+    return true;
+}
+
+static const struct {
+    const char *name;
+    enum config_yaml_kind kind;
+    bool (*read)(struct config_keys_reading *r, const struct config_yaml *n, struct err *e);
+} config_keys_fields[] = {
+    {"name", CONFIG_YAML_SCALAR, config_keys_name},
+    {"key_file", CONFIG_YAML_SCALAR, config_keys_file},
+    {"key_env", CONFIG_YAML_SCALAR, config_keys_env},
+    {"sha256", CONFIG_YAML_SCALAR, config_keys_sha256},
+    {"scopes", CONFIG_YAML_LIST, config_keys_scopes},
+    {"agent", CONFIG_YAML_SCALAR, config_keys_agent},
+    {"cache_scope", CONFIG_YAML_SCALAR, config_keys_scope},
+    {"models", CONFIG_YAML_LIST, config_keys_models},
+};
+
+/* Of BEHAVIOUR 3.3, but of features that are not built. */
+static bool config_keys_is_later(str name)
+{
+    static const char *const later[] = {
+        "agents", "priority", "max_priority", "weight", "effort", "max_context", "max_output",
+        "max_running", "max_queued", "tokens_per_hour", "tokens_per_day", "truncate", "cache",
+        "replay",
+    };
+    for (size_t i = 0; i < countof(later); i++)
+        if (str_eq_z(name, later[i]))
+            return true;
+    return false;
+}
+
+static bool config_keys_field(struct config_keys_reading *r, const struct config_yaml *n,
+                              struct err *e)
+{
+    for (size_t i = 0; i < countof(config_keys_fields); i++) {
+        if (!str_eq_z(n->key, config_keys_fields[i].name))
+            continue;
+        if (n->kind != config_keys_fields[i].kind || n->is_null)
+            return err_set(e, ERR_CONFIG, "%s: a %s expected", config_keys_fields[i].name,
+                           config_keys_fields[i].kind == CONFIG_YAML_LIST ? "list" : "text");
+        for (const struct config_yaml *k = n->first; k; k = k->next)
+            if (k->kind != CONFIG_YAML_SCALAR || k->is_null)
+                return err_set(e, ERR_CONFIG, "%s: a list of texts expected",
+                               config_keys_fields[i].name);
+        return config_keys_fields[i].read(r, n, e);
+    }
+    if (config_keys_is_later(n->key))
+        return err_set(e, ERR_UNSUPPORTED, "%.*s: not built yet", STR_ARG(n->key));
+    return err_set(e, ERR_CONFIG, "unknown field \"%.*s\"", STR_ARG(str_sub(n->key, 0, 40)));
+}
+
+static bool config_keys_entry(struct limits_key *key, const struct config_yaml *n, struct arena *a,
+                              struct err *e)
+{
+    struct config_keys_reading r = {.key = key, .a = a};
+    if (n->kind != CONFIG_YAML_MAP)
+        return err_set(e, ERR_CONFIG, "a map of name, key_file, scopes expected");
+    for (const struct config_yaml *i = n->first; i; i = i->next)
+        if (!config_keys_field(&r, i, e))
+            return false;
+    if (!key->name.len)
+        return err_set(e, ERR_CONFIG, "name: required");
+    if (!r.has_secret)
+        return err_set(e, ERR_CONFIG, "key_file, key_env or sha256: required");
+    return key->scopes || err_set(e, ERR_CONFIG, "scopes: at least one expected");
+}
+
+static bool config_keys_is_new(const struct limits_key *keys, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (str_eq(keys[i].name, keys[count].name) ||
+            !memcmp(keys[i].sha256, keys[count].sha256, sizeof keys[i].sha256))
+            return false;
+    return true;
+}
+
+bool config_keys_load(struct config_keys *out, const struct config *c,
+                      const struct config_value *files, struct arena *a, struct err *e)
+{
+    const struct config_yaml *section = config_value(c, "keys")->section;
+    uint32_t n = 0, total = (section ? section->count : 0) + files->items_count;
+    if (total > LIMITS_KEYS_MAX)
+        return err_set(e, ERR_CONFIG, "keys: %u of them, at most %d", total, LIMITS_KEYS_MAX);
+    struct limits_key *keys = ARENA_ARRAY(a, struct limits_key, (size_t)total + 1);
+    if (!keys)
+        return err_set(e, ERR_MEMORY, "the configuration is too large");
+    if (section && section->kind != CONFIG_YAML_LIST)
+        return err_set(e, ERR_CONFIG, "keys (line %u): a list expected", section->line);
+    for (const struct config_yaml *i = section ? section->first : NULL; i; i = i->next, n++) {
+        if (!config_keys_entry(&keys[n], i, a, e))
+            return err_wrap(e, "keys[%u] (line %u)", n, i->line);
+        if (!config_keys_is_new(keys, n))
+            return err_set(e, ERR_CONFIG, "keys[%u] (line %u): name or key of another one", n,
+                           i->line);
+    }
+    for (uint32_t i = 0; i < files->items_count; i++, n++) {
+        str text;
+        keys[n] = (struct limits_key){.name = arena_printf(a, "key-file-%u", i + 1),
+                                      .scopes = LIMITS_SCOPE_INFER | LIMITS_SCOPE_READ};
+        if (!config_keys_read(&text, files->items[i].p, a, e) ||
+            !limits_digest(keys[n].sha256, text, e))
+            return err_wrap(e, "-key-file");
+        if (!config_keys_is_new(keys, n))
+            return err_set(e, ERR_CONFIG, "-key-file %.*s: key of another one",
+                           STR_ARG(files->items[i]));
+    }
+    *out = (struct config_keys){keys, n};
+    return true;
+}
