@@ -255,6 +255,8 @@ static bool backend_prepare(struct device *d, const struct plan *plan, struct we
     p->plan = plan;
     p->weights = weights;
     p->limits = *m;
+    if (!d->has_kv && m->layout)
+        d->layout = *m->layout;
     if (!cpu_run_prepare(p, e))
         return false;
     *out = p;

@@ -208,6 +208,8 @@ bool cuda_step_prepare(struct device *d, const struct plan *plan, struct weight 
         return err_set(e, ERR_MEMORY, "cuda: no memory for a plan");
     *p = (struct prepared){
         .d = d, .plan = plan, .weights = weights, .limits = *m, .next = d->prepared};
+    if (!d->has_kv && m->layout)
+        d->layout = *m->layout;
     d->prepared = p;
     if (!cuda_step_new_slots(p, e) || !cuda_step_new_freqs(p, e) || !cuda_step_new_buffers(p, e)) {
         cuda_step_free(d, p);

@@ -10,6 +10,7 @@
 
 #define ENGINE_COPIES_MAX 1024u /* copy-on-write pages of one step */
 #define ENGINE_TRY_ROWS 8u
+#define ENGINE_SMALL_MAX ((uint64_t)64 << 10) /* rounding and tables of the backend's pages */
 
 /* --- what a file is ------------------------------------------------------------------------ */
 
@@ -229,9 +230,13 @@ static bool engine_open_device(struct engine *en, const struct api_load *l, stru
     return true;
 }
 
-static bool engine_check_room(const struct engine *en, uint64_t free_bytes, struct err *e)
+/* ledger_bytes: what the endpoint gives this child, 0: no limit. */
+static bool engine_check_room(const struct engine *en, uint64_t free_bytes, uint64_t ledger_bytes,
+                              struct err *e)
 {
-    if (!free_bytes || en->weights.bytes <= free_bytes)
+    bool is_ledger = ledger_bytes && (!free_bytes || ledger_bytes < free_bytes);
+    uint64_t most = is_ledger ? ledger_bytes : free_bytes;
+    if (!most || en->weights.bytes <= most)
         return true;
     bool is_gpu = en->info.memory_free != 0;
     struct buf b;
@@ -239,8 +244,9 @@ static bool engine_check_room(const struct engine *en, uint64_t free_bytes, stru
     buf_add_z(&b, "the weights need ");
     buf_add_size(&b, en->weights.bytes);
     buf_add_z(&b, is_gpu ? " of GPU memory, but " : " of memory, but ");
-    buf_add_size(&b, free_bytes);
-    buf_add_z(&b, is_gpu ? " are free; -backend cpu keeps them in RAM" : " are free");
+    buf_add_size(&b, most);
+    buf_add_z(&b, is_ledger ? " are left to it beside the other models"
+                  : is_gpu  ? " are free; -backend cpu keeps them in RAM" : " are free");
     err_set(e, ERR_MEMORY, "%s", b.p ? b.p : "no memory");
     buf_deinit(&b);
     return false;
@@ -257,25 +263,58 @@ static uint64_t engine_room(struct engine *en)
     return machine_ram_free(&m);
 }
 
-/* What is left for pages once weights are in and the scratch of a step is set aside. */
-static bool engine_budget(struct engine *en, const struct api_load *l, struct err *e)
+/* What is left for pages beside the weights, which are in, and a step's scratch; used: of the
+ * child's budget, both together. */
+static bool engine_budget(struct engine *en, const struct api_load *l, uint64_t scratch,
+                          uint64_t used, struct err *e)
 {
     uint64_t available = engine_room(en);
     bool is_gpu = en->info.memory_free != 0;
-    struct step_limits guess = {.rows_max = is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO,
-                                .seqs_max = BUDGET_SLOTS_AUTO, .outs_max = BUDGET_SLOTS_AUTO};
-    uint64_t scratch = plan_scratch_size(&en->plan, &guess);
     struct budget_in in = {.n_ctx = en->hparams.n_ctx, .context = l->context, .slots = l->slots,
                            .batch = l->batch, .layout = &en->layout, .is_gpu = is_gpu};
     in.available = available > scratch ? available - scratch : 0;
-    if (l->memory_bytes) {
-        uint64_t used = en->info.memory_used + scratch;
+    used += ENGINE_SMALL_MAX;
+    if (l->memory_bytes)
         in.memory_max = l->memory_bytes > used ? l->memory_bytes - used : 1;
-    }
     if (l->context > en->hparams.n_ctx)
         return err_set(e, ERR_CONFIG, "ctx: %u tokens, but the model was trained with %u",
                        l->context, en->hparams.n_ctx);
     return budget_make(&in, &en->budget, e);
+}
+
+/* Scratch is known once the plan is prepared, for which sequences, rows and context must be: first
+ * with a guess, then pages from what is really left. The second answer is never the larger one. */
+static bool engine_prepare(struct engine *en, const struct api_load *l, struct err *e)
+{
+    bool is_gpu = en->info.memory_free != 0;
+    struct step_limits guess = {.rows_max = is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO,
+                                .seqs_max = BUDGET_SLOTS_AUTO, .outs_max = BUDGET_SLOTS_AUTO};
+    uint64_t scratch = plan_scratch_size(&en->plan, &guess);
+    const struct budget *b = &en->budget;
+    en->backend->info(en->device, &en->info);
+    uint64_t weights = en->info.memory_used;
+    if (!engine_budget(en, l, scratch, weights + scratch, e))
+        return false;
+    en->limits = (struct step_limits){.rows_max = b->rows_max, .seqs_max = b->slots,
+                                      .outs_max = b->slots, .top_max = API_TOP_LOGPROBS_MAX,
+                                      .layout = &en->layout};
+    memcpy(en->limits.pages_max, b->pages_max, sizeof en->limits.pages_max);
+    if (!en->backend->prepare(en->device, &en->plan, en->weights.items, &en->limits,
+                              &en->prepared, e))
+        return false;
+    en->backend->info(en->device, &en->info);
+    struct budget first = *b;
+    /* RAM that nobody has touched still counts as free; a GPU's does not. */
+    scratch = is_gpu ? 0 : en->info.memory_used - weights;
+    if (!engine_budget(en, l, scratch, en->info.memory_used, e))
+        return false;
+    en->budget.context_max = (uint32_t)base_min(b->context_max, first.context_max);
+    en->budget.slots = (uint32_t)base_min(b->slots, first.slots);
+    for (uint32_t g = 0; g < en->layout.groups_count; g++)
+        en->budget.pages_max[g] = (uint32_t)base_min(b->pages_max[g], first.pages_max[g]);
+    en->limits.seqs_max = en->limits.outs_max = b->slots;
+    memcpy(en->limits.pages_max, b->pages_max, sizeof en->limits.pages_max);
+    return true;
 }
 
 /* A node holds a page of every group: as many as the largest group has pages. */
@@ -290,13 +329,8 @@ static bool engine_open_trie(struct engine *en, struct err *e)
 static bool engine_open_pool(struct engine *en, bool has_trie, struct err *e)
 {
     const struct budget *b = &en->budget;
-    en->limits = (struct step_limits){.rows_max = b->rows_max, .seqs_max = b->slots,
-                                      .outs_max = b->slots, .top_max = API_TOP_LOGPROBS_MAX};
-    memcpy(en->limits.pages_max, b->pages_max, sizeof en->limits.pages_max);
     en->has_trie = has_trie;
     return en->backend->kv_init(en->device, &en->layout, b->pages, 0, e) &&
-           en->backend->prepare(en->device, &en->plan, en->weights.items, &en->limits,
-                                &en->prepared, e) &&
            kv_pool_init(&en->pool, b->pages, en->layout.groups_count, ENGINE_COPIES_MAX, &en->mem,
                         e) &&
            (!has_trie || engine_open_trie(en, e));
@@ -411,9 +445,10 @@ bool engine_open(struct engine **out, const struct api_load *l,
     if (progress)
         bytes = (struct weights_progress){progress->on_bytes, progress->ctx};
     bool ok = engine_open_text(en, l, e) && engine_open_device(en, l, e) &&
-              engine_open_plan(en, e) && engine_check_room(en, engine_room(en), e) &&
+              engine_open_plan(en, e) &&
+              engine_check_room(en, engine_room(en), l->memory_bytes, e) &&
               engine_load(en, l, progress ? &bytes : NULL, e) &&
-              engine_budget(en, l, e) && engine_open_pool(en, !l->no_prefix, e) &&
+              engine_prepare(en, l, e) && engine_open_pool(en, !l->no_prefix, e) &&
               engine_try(en, e);
     if (!ok) {
         engine_close(en);

@@ -48,6 +48,11 @@ static bool residency_wants(const struct residency_model *m, int64_t now_ms)
     return m->state == RESIDENCY_OUT && m->waiting && m->retry_ms <= now_ms;
 }
 
+static int64_t residency_waits_since(const struct residency_model *m)
+{
+    return m->oldest_ms > m->left_ms ? m->oldest_ms : m->left_ms;
+}
+
 /* The one that waits longest among those without an action; -1: none. */
 static int residency_first_waiting(const struct residency_plan *p)
 {
@@ -56,7 +61,8 @@ static int residency_first_waiting(const struct residency_plan *p)
         const struct residency_model *m = &p->v->models[i];
         if (!residency_wants(m, p->v->now_ms) || p->acted[i])
             continue;
-        if (best < 0 || m->oldest_ms < p->v->models[best].oldest_ms)
+        if (best < 0 ||
+            residency_waits_since(m) < residency_waits_since(&p->v->models[best]))
             best = (int)i;
     }
     return best;
@@ -84,24 +90,24 @@ static void residency_plan_ends(struct residency_plan *p)
     }
 }
 
-/* May model i be asked to make room for one whose oldest request came at oldest_ms? */
-static bool residency_may_go(const struct residency_view *v, uint32_t i, int64_t oldest_ms)
+/* May model i be asked to make room for one that waits since then? */
+static bool residency_may_go(const struct residency_view *v, uint32_t i, int64_t since_ms)
 {
     const struct residency_model *m = &v->models[i];
     if (m->state != RESIDENCY_READY || m->is_pinned)
         return false;
-    if (v->now_ms - m->ready_ms < v->min_residency_ms)
+    if (v->now_ms - m->ready_ms < v->min_residency_ms || (m->waiting && !m->has_served))
         return false;
-    return !m->waiting || v->now_ms - oldest_ms >= v->swap_wait_ms;
+    return !m->waiting || v->now_ms - since_ms >= v->swap_wait_ms;
 }
 
 /* Idle ones first, the longest idle; then the one that is resident longest. -1: none may. */
-static int residency_victim(const struct residency_plan *p, int64_t oldest_ms)
+static int residency_victim(const struct residency_plan *p, int64_t since_ms)
 {
     int best = -1;
     for (uint32_t i = 0; i < p->v->models_count; i++) {
         const struct residency_model *m = &p->v->models[i];
-        if (p->leaves[i] || p->acted[i] || !residency_may_go(p->v, i, oldest_ms))
+        if (p->leaves[i] || p->acted[i] || !residency_may_go(p->v, i, since_ms))
             continue;
         if (best < 0) {
             best = (int)i;
@@ -168,7 +174,7 @@ static void residency_make_room(struct residency_plan *p, uint32_t i)
     const struct residency_model *m = &p->v->models[i];
     p->needs_coming = true;
     while (!residency_fits(p, m, true)) {
-        int victim = residency_victim(p, m->oldest_ms);
+        int victim = residency_victim(p, residency_waits_since(m));
         if (victim < 0)
             return;
         residency_leave(p, (uint32_t)victim);
@@ -240,7 +246,7 @@ int64_t residency_wake_ms(const struct residency_view *v)
             residency_sooner(&at_ms, m->ready_ms + v->min_residency_ms, v->now_ms);
         if (m->state == RESIDENCY_OUT && m->waiting) {
             residency_sooner(&at_ms, m->retry_ms, v->now_ms);
-            residency_sooner(&at_ms, m->oldest_ms + v->swap_wait_ms, v->now_ms);
+            residency_sooner(&at_ms, residency_waits_since(m) + v->swap_wait_ms, v->now_ms);
         }
     }
     return at_ms;

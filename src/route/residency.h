@@ -5,7 +5,8 @@
  * Invariant: pure: the same view gives the same answer. A running reply is never cut off. A place
  *            is never promised twice, nor the bytes of the ledger: what is not OUT counts until it
  *            is OUT. A model that waits gets its turn: no other keeps its place for longer than
- *            min_residency after swap_wait, beyond the replies that already run.
+ *            min_residency after swap_wait, beyond the replies that already run. Who was loaded
+ *            for a request begins at least one: swaps make progress at any setting.
  *
  *     OUT --LOAD--> LOADING --> READY --DRAIN--> DRAINING --UNLOAD--> LEAVING --> OUT
  *                                 |                 |
@@ -33,9 +34,11 @@ struct residency_model {
     enum residency_state state;
     bool is_pinned;  /* never swapped out */
     bool must_leave; /* somebody asked for its unload */
+    bool has_served; /* began or answered a request since it is ready */
     uint32_t waiting; /* requests that have not begun; only those may move to another child */
     uint32_t running; /* replies that have begun */
     int64_t oldest_ms; /* when the oldest waiting one came; waiting > 0 */
+    int64_t left_ms;   /* OUT: when it last left; its turn comes behind those who waited then */
     int64_t ready_ms;  /* since when it can answer; READY, DRAINING */
     int64_t idle_ms;   /* since when it has no request; READY without any */
     int64_t keep_ms;   /* keep-alive: unloaded after so much idleness; negative: never */
@@ -65,7 +68,8 @@ struct residency_action {
 };
 
 /* What to do now, at most one action a model; call again when a state or a count has changed.
- * Models that wait are served in the order of their oldest requests. */
+ * Models that wait are served in the order in which they began to: with their oldest request, or
+ * when they had to leave. */
 size_t residency_next(const struct residency_view *v, struct residency_action *out,
                       size_t out_max);
 /* When time alone may change the answer; INT64_MAX: never. */

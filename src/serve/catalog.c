@@ -36,8 +36,7 @@ struct catalog {
     struct err why, taken_why;       /* code NONE: the last try went well */
     pthread_t thread;
     bool is_taking;
-    int64_t began_ms; /* of the picture at hand */
-    int64_t taking_ms;
+    int64_t taken_ms; /* when the last try ended */
     struct loop_wake wake;
     /* Descriptions. */
     struct map files; /* path -> struct catalog_file */
@@ -64,15 +63,16 @@ static void *catalog_take(void *ctx)
     return NULL;
 }
 
+/* The thread has ended, or could not be started. */
 static void catalog_on_taken(void *ctx)
 {
     struct catalog *c = ctx;
-    if (!c->is_taking)
-        return;
-    thread_join(c->thread);
-    c->is_taking = false;
-    c->why = c->taken_why;
-    c->began_ms = c->taking_ms;
+    if (c->is_taking) {
+        thread_join(c->thread);
+        c->is_taking = false;
+        c->why = c->taken_why;
+    }
+    c->taken_ms = loop_ms();
     if (c->taken) { /* a failed try leaves the old picture */
         library_close(c->picture);
         c->picture = c->taken;
@@ -84,17 +84,16 @@ static void catalog_on_taken(void *ctx)
 bool catalog_is_fresh(const struct catalog *c)
 {
     bool has_tried = c->picture || c->why.code != ERR_NONE;
-    return has_tried && !c->is_taking && loop_ms() - c->began_ms < CATALOG_FRESH_MS;
+    return has_tried && !c->is_taking && loop_ms() - c->taken_ms < CATALOG_FRESH_MS;
 }
 
 void catalog_refresh(struct catalog *c)
 {
     if (c->is_taking || catalog_is_fresh(c))
         return;
-    c->taking_ms = loop_ms();
     c->is_taking = thread_start(&c->thread, "library", catalog_take, c, &c->why);
     if (!c->is_taking) {
-        c->began_ms = c->taking_ms;
+        c->taken_ms = loop_ms();
         loop_wake_send(&c->wake);
     }
 }

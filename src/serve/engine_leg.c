@@ -58,7 +58,8 @@ struct engine_leg {
     int64_t heard_ms;   /* when a frame came last */
     int64_t healthy_ms; /* progress since the last start */
     uint32_t crashes, restarts;
-    bool was_faulted;
+    bool was_faulted, is_stopping;
+    int64_t stop_ms; /* is_stopping: when it is killed */
 };
 
 static void engine_leg_spawn(void *ctx);
@@ -285,9 +286,20 @@ static void engine_leg_crashed(struct engine_leg *l, const struct err *why)
     engine_leg_fail_some(l, why, engine_leg_has_lost);
 }
 
+static void engine_leg_stopped(struct engine_leg *l)
+{
+    engine_leg_drop_child(l);
+    l->state = API_HEALTH_STOPPED;
+    engine_leg_changed(l);
+}
+
 static void engine_leg_on_end(void *ctx, const struct err *broken)
 {
     struct engine_leg *l = ctx;
+    if (l->is_stopping) {
+        engine_leg_stopped(l);
+        return;
+    }
     struct proc_end end;
     struct err why;
     char text[80] = "no reason known";
@@ -303,6 +315,8 @@ static void engine_leg_on_end(void *ctx, const struct err *broken)
 static void engine_leg_kill(struct engine_leg *l, const struct err *why)
 {
     proc_signal(&l->proc, SIGKILL);
+    if (l->is_stopping)
+        return; /* its end will be told by the pipe */
     engine_leg_crashed(l, why);
 }
 
@@ -503,7 +517,9 @@ static void engine_leg_tick(void *ctx)
 {
     struct engine_leg *l = ctx;
     struct err why;
-    if (l->pipe && engine_leg_is_stalled(l, &why))
+    if (l->is_stopping && l->pipe && loop_ms() >= l->stop_ms)
+        proc_signal(&l->proc, SIGKILL);
+    else if (!l->is_stopping && l->pipe && engine_leg_is_stalled(l, &why))
         engine_leg_kill(l, &why);
     loop_timer_set(&l->tick, ENGINE_LEG_TICK_MS);
 }
@@ -549,6 +565,9 @@ static bool engine_leg_submit(void *self, const struct api_request *rq, struct a
                               struct api_error *e)
 {
     struct engine_leg *l = self;
+    if (l->is_stopping)
+        return api_error_set(e, ERR_ENGINE, NULL, STR(""), "%.*s is being unloaded",
+                             STR_ARG(l->load.name));
     if (l->state == API_HEALTH_FAILED)
         return api_error_set(e, l->why.code, NULL, STR(""), "%s", l->why.text);
     if (l->by_id.count >= l->o.requests_max)
@@ -684,6 +703,23 @@ bool engine_leg_open(struct engine_leg **out, const struct engine_leg_options *o
     loop_timer_set(&l->tick, ENGINE_LEG_TICK_MS);
     *out = l;
     return true;
+}
+
+void engine_leg_stop(struct engine_leg *l, int64_t grace_ms)
+{
+    struct api_frame f = {.kind = API_FRAME_EXIT};
+    struct err why;
+    if (l->is_stopping)
+        return;
+    l->is_stopping = true;
+    l->stop_ms = loop_ms() + grace_ms;
+    loop_timer_stop(&l->start);
+    err_set(&why, ERR_ENGINE, "%.*s was unloaded", STR_ARG(l->load.name));
+    engine_leg_fail_some(l, &why, engine_leg_is_any);
+    if (!l->pipe)
+        engine_leg_stopped(l);
+    else if (grace_ms <= 0 || !engine_leg_send(l, PIPE_CONTROL, &f, &why))
+        proc_signal(&l->proc, SIGKILL);
 }
 
 /* EXIT goes by hand: the loop may not turn any more. */

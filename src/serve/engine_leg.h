@@ -11,6 +11,7 @@
  *     STARTING --LOADED--> READY --crash, stall--> RESTARTING --0 1 2 4 8 s--> STARTING
  *        |                                             | five crashes in a row
  *        +--FAULT before LOADED--> FAILED <------------+   (a crash loop is tried again after 60 s)
+ *     any --stop--> (the child ends) --> STOPPED
  *
  * Thread:    the endpoint's loop.
  * Limits:    requests_max; a request survives ENGINE_LEG_RESPAWNS_MAX children.
@@ -41,6 +42,10 @@ struct engine_leg_options {
 /* Starts the child and its load. */
 BASE_USE_RESULT bool engine_leg_open(struct engine_leg **out, const struct engine_leg_options *o,
                                      struct err *e);
+/* Asks the child to end and kills it after grace_ms; does not wait. on_change tells when it is gone
+ * and its memory is back: health says STOPPED then. Requests it still has end with ERR_ENGINE, new
+ * ones are refused. */
+void engine_leg_stop(struct engine_leg *l, int64_t grace_ms);
 /* Asks the child to end, waits at most grace_ms, then kills it: its memory is back when this
  * returns. Requests it still has get nothing any more. Not from a callback. NULL is allowed. */
 void engine_leg_close(struct engine_leg *l, int64_t grace_ms);

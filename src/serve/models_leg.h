@@ -1,10 +1,10 @@
 /* models_leg - every local model behind one provider: found by name, loaded on demand, unloaded.
  *
- * Owns:      the picture of the model library, one engine_leg per resident model, requests that
- *            wait for a model, keep-alive, the answers to LIST, SHOW, PS, LOAD and UNLOAD.
- * Not:       when a model may take another's place (route/residency), what a child does
- *            (engine_leg), what a file holds (describe), deadlines and queue limits of keys
- *            (exchange, limits).
+ * Owns:      finding the model of a request, the answers to LIST, SHOW, PS, LOAD and UNLOAD, what
+ *            health and metrics are told about the children.
+ * Not:       when a model may take another's place (route/residency), how it comes and goes
+ *            (models_room), what a child does (engine_leg), what a file holds (catalog), deadlines
+ *            and the queue limits of keys (exchange, limits).
  * Invariant: a request that was taken gets its whole reply or one ERROR. Requests for a model that
  *            is not there wait together for one load. A swap or unload never touches a reply that
  *            has begun: only requests that have not are taken back, and wait for the next child.
@@ -53,7 +53,9 @@ struct models_leg_options {
     int64_t keep_alive_ms;          /* engine.keep_alive; negative: never unload */
     int64_t min_residency_ms, swap_wait_ms;
     int64_t engine_stall_ms, load_stall_ms;
-    uint64_t memory_bytes;          /* of all children; 0: what is free at open, cgroup counted */
+    /* RAM of all children. 0: with one place what its child finds free, with more what is free at
+     * open, cgroup counted. */
+    uint64_t memory_bytes;
     /* Something that health, models or residents tell has changed; may be NULL. */
     void (*on_change)(void *ctx);
     void *ctx;
@@ -78,6 +80,9 @@ void models_leg_close(struct models_leg *m, int64_t grace_ms);
  * as PS gives them; READY when one can answer or none is resident. */
 struct api_provider models_leg_provider(struct models_leg *m);
 
+/* A model that is in no store (given by its path at start), found by its name before all others. */
+BASE_USE_RESULT bool models_leg_add(struct models_leg *m, const struct library_entry *entry,
+                                    struct err *e);
 /* Wants it resident from the start: a LOAD that nobody waits for. A failure is only logged and
  * told by residents; the next request tries again. */
 void models_leg_preload(struct models_leg *m, str name);

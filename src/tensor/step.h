@@ -57,6 +57,7 @@ struct step_limits {
     uint32_t rows_max, seqs_max, outs_max;
     uint32_t top_max;                   /* entries of a row of the lists */
     uint32_t pages_max[KV_GROUPS_MAX];  /* row length of kv.pages */
+    const struct kv_layout *layout;     /* where prepare comes before kv_init; else NULL */
 };
 
 /* Views into the backend's memory, valid until the next submit; NULL where the plan has no such
