@@ -294,6 +294,9 @@ static bool prompt_make_all(const struct prompt_model *m, struct job *j, struct 
     const struct api_request *rq = &j->rq;
     bool has_messages = rq->messages_count > 0;
     j->prompts_count = has_messages ? 1 : rq->inputs_count;
+    if (!prompt_is_answer(j) && j->prompts_count == 0) /* also the kinds about models */
+        return api_error_set(e, ERR_REQUEST, NULL, STR("messages"), "messages: a request of kind %s"
+                             " without a prompt", api_request_kind_name(rq->kind));
     j->prompts = ARENA_ARRAY(&j->arena, struct prompt, j->prompts_count);
     if (!j->prompts)
         return api_error_set(e, ERR_LIMIT, NULL, STR(""), "request: out of its memory");
