@@ -166,6 +166,17 @@ static void path_version(struct server *s, struct http_conn *c)
     server_reply(c, 200, server_options_of(s)->version);
 }
 
+/* Ollama's form; its clients ask for it first to see whether somebody is there. */
+static void path_ollama_version(struct server *s, struct http_conn *c)
+{
+    struct buf out;
+    struct json_writer w = path_open(&out);
+    path_text(&w, "version", server_options_of(s)->version_text);
+    path_text(&w, "shoal", server_options_of(s)->version_text);
+    json_close_object(&w);
+    path_send(c, 200, &out);
+}
+
 static void path_put_model(struct json_writer *w, const struct server *s,
                            const struct api_model *m, const struct api_health *h)
 {
@@ -299,6 +310,7 @@ static const struct path_row rows_of_paths[] = {
     {"GET", "/health", OPEN, path_health},
     {"GET", "/ready", OPEN, path_ready},
     {"GET", "/version", READ, path_version},
+    {"GET", "/api/version", INFER, path_ollama_version},
     {"GET", "/metrics", READ, path_metrics},
     {"GET", "/v1/status", READ, path_status},
     {"POST", "/v1/admin/stop", ADMIN, path_stop},
