@@ -26,10 +26,12 @@ static const char *const names[] = {
     "llama3-mixed", "qwen2-mixed", "qwen3-mixed", "qwen3moe-mixed", "gemma3-mixed",
     "gpt-oss-mixed"};
 
-/* Around the borders of pages (32) and attention blocks (256), and behind the tiny windows (16).
- * A short form takes the first ones only. */
-static const uint32_t prompts[] = {33, 5, 270, 64, 1, 257, 31, 100, 32, 255, 150, 256, 300};
-#define SEQS ((uint32_t)countof(prompts))
+/* Around the borders of pages (32) and attention blocks (256), and behind the tiny windows (16). */
+#define SEQS 13u
+static const uint32_t long_prompts[SEQS] = {33,  5,   270, 64,  1,   257, 31,
+                                            100, 32, 255, 150, 256, 300};
+/* The short form: all of them at the best level, the first two below it. */
+static const uint32_t short_prompts[SEQS] = {33, 5, 270, 1, 2, 31, 1, 3, 1, 2, 1, 4, 1};
 
 struct sequence {
     uint32_t prompt;
@@ -51,6 +53,7 @@ struct world {
 /* How a run cuts its work. */
 struct cut {
     uint32_t chunk; /* tokens of a prompt per step; 0: each sequence its own size */
+    uint32_t shift; /* ... of 1, 7, 32, all */
     bool is_joined; /* the whole reply in one step, as when drafts are checked */
 };
 
@@ -69,7 +72,7 @@ static void make_sequences(struct world *w)
 {
     for (uint32_t s = 0; s < SEQS; s++) {
         struct sequence *q = &w->seq[s];
-        q->prompt = prompts[s];
+        q->prompt = is_long() ? long_prompts[s] : short_prompts[s];
         for (uint32_t i = 0; i < PROMPT_MAX + REPLY; i++)
             q->ids[i] = (int32_t)(sample_uniform(s, i, 1) * (float)w->m.plan.vocab);
         for (uint32_t i = 0; i < ANSWERS; i++)
@@ -88,7 +91,8 @@ static struct model_run_piece next_piece(struct world *w, uint32_t s, const stru
 {
     struct sequence *q = &w->seq[s];
     uint32_t at = w->m.len[s], end = q->prompt + REPLY;
-    uint32_t chunk = c->chunk ? c->chunk : (s * 7 + 3) % 40 + 1;
+    static const uint32_t own[] = {1, 7, 32, MODEL_RUN_ROWS};
+    uint32_t chunk = c->chunk ? c->chunk : own[(s + c->shift) % countof(own)];
     struct model_run_piece p = {.seq = s, .ids = q->ids + at};
     if (at < q->prompt)
         p.count = (uint32_t)base_min(chunk, q->prompt - at);
@@ -175,7 +179,7 @@ static void check_batches(struct world *w)
     for (size_t b = batches[0] == batches[1]; b < countof(batches); b++) {
         clear(w);
         uint32_t count = batches[b];
-        run(w, 0, count, &(struct cut){.chunk = 0});
+        run(w, 0, count, &(struct cut){.shift = (uint32_t)b});
         for (uint32_t s = 0; s < count; s++)
             compare(w, s, "batch of", count);
     }
@@ -185,19 +189,47 @@ static void check_batches(struct world *w)
         compare(w, s, "reply in one step, batch of", w->count);
 }
 
-/* Sequence s is continued from a prefix that another sequence computed. */
+/* All at once, each cut in its own way: the short form of the two above. */
+static void check_company(struct world *w, const struct cut *c)
+{
+    clear(w);
+    run(w, 0, w->count, c);
+    for (uint32_t s = 0; s < w->count; s++)
+        compare(w, s, c->is_joined ? "reply in one step, batch of" : "mixed batch of", w->count);
+}
+
+/* What a sequence's own pages held is of no use any more. */
+static void scribble(struct world *w, uint32_t seq)
+{
+    struct model_run *m = &w->m;
+    struct err e;
+    model_run_clear(m, seq);
+    for (uint32_t g = 0; g < m->layout->groups_count; g++) {
+        uint8_t *page = malloc(m->layout->page_size[g]);
+        memset(page, 0x3c, m->layout->page_size[g]);
+        for (uint32_t i = 0; i * KV_PAGE_TOKENS < PROMPT_MAX; i++) {
+            struct kv_ref at = {.group = g, .index = m->pages[g][seq * MODEL_RUN_PAGES + i]};
+            if (!m->backend->kv_set(m->device, at, page, &e))
+                fail_msg("%s", e.text);
+        }
+        free(page);
+    }
+}
+
+/* Behind find_truth: sequence s is continued from a prefix that lies in another one's pages. */
 static void check_prefixes(struct world *w)
 {
     const uint32_t other = MODEL_RUN_SEQS - 1;
     for (uint32_t s = 0; s < w->count; s++) {
         const struct sequence *q = &w->seq[s];
+        model_run_restore(&w->m, s, other, q->prompt);
         for (int how = 0; how < 2; how++) {
             uint32_t prefix = how ? q->prompt / 2 : q->prompt - 1;
             if (prefix == 0)
                 continue;
-            clear(w);
-            struct model_run_piece p = {.seq = other, .count = q->prompt, .ids = q->ids};
-            model_run_step(&w->m, &p, 1);
+            scribble(w, s);
+            memset(got_of(w, s), 0xff, (size_t)ANSWERS * w->m.plan.vocab * sizeof(float));
+            memset(w->picked[s], 0xff, sizeof w->picked[s]);
             if (how)
                 model_run_restore(&w->m, other, s, prefix);
             else
@@ -236,21 +268,29 @@ static void check_model(const char *name, const char *level, enum act act, uint3
     struct world *two = world_open(name, &o);
     one->count = two->count = count;
     find_truth(one);
-    check_chunks(one);
-    check_batches(one);
     check_prefixes(one);
+    if (is_long()) {
+        check_chunks(one);
+        check_batches(one);
+    } else {
+        check_company(one, &(struct cut){.shift = 0});
+    }
     for (uint32_t s = 0; s < SEQS; s++) {
         memcpy(two->seq[s].logits, one->seq[s].logits,
                (size_t)ANSWERS * one->m.plan.vocab * sizeof(float));
         memcpy(two->seq[s].picked, one->seq[s].picked, sizeof one->seq[s].picked);
     }
-    check_batches(two);
+    if (is_long())
+        check_batches(two);
+    else
+        check_company(two, &(struct cut){.shift = 1, .is_joined = true});
     world_close(one);
     world_close(two);
 }
 
-/* Every level; short forms, all 13 sequences in the long tier. Models of floats are the same in
- * every mode. */
+/* Every level. The long tier is the whole product; the short form runs each sequence once alone,
+ * once from a fork, once from restored pages, and twice in company with chunks of 1, 7, 32 and all,
+ * on one and on two threads. Models of floats are the same in every mode. */
 static void check_act(enum act act)
 {
     bool has_bf16;
@@ -259,7 +299,7 @@ static void check_act(enum act act)
         if (act != ACT_F32 && !strstr(names[i], "-mixed"))
             continue;
         for (int level = 0; level <= best; level++) {
-            uint32_t count = is_long() ? SEQS : level == best ? 3 : 2;
+            uint32_t count = is_long() || level == best ? SEQS : 2;
             check_model(names[i], machine_level_name((enum cpu_level)level), act, count);
         }
     }
