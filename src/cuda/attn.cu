@@ -1,8 +1,9 @@
-/* attn - attention over paged K and V, split by fixed blocks of 256 positions.
+/* attn - attention over paged K and V for any head size, split by fixed blocks of 256 positions.
  *
  * attn_part: a block takes one row, one K/V head and one block of positions for all the query heads
  * of the group, so K and V are read once per group. It leaves sum, maximum and weight per head.
- * attn_merge: adds the parts in the order of their positions. Neither depends on the batch.
+ * attn_merge: adds the parts in the order of their positions (attend.cu's too). Neither depends on
+ * the batch. Heads of 64 and 128 columns take attend.cu, at any number of rows.
  */
 #include "cuda/cuda_common.cuh"
 
@@ -15,15 +16,6 @@ static __device__ __forceinline__ float attn_dot8(const float f[8], const float 
     const float4 b = *reinterpret_cast<const float4 *>(q + 4);
     s = fmaf(a.w, f[3], fmaf(a.z, f[2], fmaf(a.y, f[1], fmaf(a.x, f[0], s))));
     return fmaf(b.w, f[7], fmaf(b.z, f[6], fmaf(b.y, f[5], fmaf(b.x, f[4], s))));
-}
-
-/* Positions that a row sees: [from, to). */
-static __device__ __forceinline__ void attn_range(const cuda_attn_args &a, uint32_t row,
-                                                  uint32_t seq, uint32_t *from, uint32_t *to)
-{
-    const uint32_t pos = (uint32_t)common_ptr<const int32_t>(a.pos)[row];
-    *to = a.is_full ? common_ptr<const uint32_t>(a.len)[seq] : pos + 1;
-    *from = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
 }
 
 /* Scores of this thread's position for all heads of the group. */
@@ -57,6 +49,7 @@ static __device__ __forceinline__ void attn_scores(const cuda_attn_args &a, cons
         float x = __fmul_rn(s[h], a.scale);
         if (a.softcap != 0)
             x = __fmul_rn(a.softcap, tanhf(__fdiv_rn(x, a.softcap)));
+        x = __fmul_rn(x, COMMON_LOG2_E);
         p[h * CUDA_ATTN_BLOCK + threadIdx.x] = x;
     }
 }
@@ -75,7 +68,7 @@ static __device__ __forceinline__ void attn_weights(float *p, float *part, uint3
             most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            w[i * 32 + lane] = x[i] = expf(__fsub_rn(x[i], most));
+            w[i * 32 + lane] = x[i] = exp2f(__fsub_rn(x[i], most));
             total = __fadd_rn(total, x[i]);
         }
         for (int d = 16; d; d >>= 1)
@@ -134,7 +127,7 @@ template <int G> static __device__ __forceinline__ void attn_run(const cuda_attn
     const uint32_t first = blockIdx.x * CUDA_ATTN_BLOCK, dk = a.kv.dk, dv = a.kv.dv;
     const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row], warp = threadIdx.x / 32;
     uint32_t from, to;
-    attn_range(a, row, seq, &from, &to);
+    common_range(a, row, seq, &from, &to);
     if (first >= to || first + CUDA_ATTN_BLOCK <= from)
         return;
     const uint32_t *pages = common_ptr<const uint32_t>(a.kv.pages) + (size_t)seq * a.kv.pages_max;
@@ -190,23 +183,23 @@ ATTN(2) ATTN(4) ATTN(8) ATTN(16)
         const uint32_t head = at / dv, c = at % dv;
         const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row];
         uint32_t from, to;
-        attn_range(a, row, seq, &from, &to);
-        const uint32_t begin = from / CUDA_ATTN_BLOCK, end = (to - 1) / CUDA_ATTN_BLOCK;
+        common_range(a, row, seq, &from, &to);
+        const uint32_t begin = from / a.block, end = (to - 1) / a.block;
         const float *part =
             common_ptr<const float>(a.part) + ((size_t)row * a.heads + head) * a.blocks * (dv + 2);
-        float most = a.sinks ? common_ptr<const float>(a.sinks)[head] : -COMMON_INFINITY;
-#pragma unroll 4
-        for (uint32_t b = begin; b <= end; b++)
-            most = fmaxf(most, part[(size_t)b * (dv + 2) + dv]);
-        float total = a.sinks ? expf(__fsub_rn(common_ptr<const float>(a.sinks)[head], most)) : 0;
-        float s = 0;
+        const float *sinks = common_ptr<const float>(a.sinks);
+        float most = sinks ? __fmul_rn(sinks[head], COMMON_LOG2_E) : -COMMON_INFINITY;
+        float total = sinks ? 1.0f : 0.0f;
 #pragma unroll 4
         for (uint32_t b = begin; b <= end; b++) {
-            float w = expf(__fsub_rn(part[(size_t)b * (dv + 2) + dv], most));
-            total = fmaf(part[(size_t)b * (dv + 2) + dv + 1], w, total);
-            s = fmaf(part[(size_t)b * (dv + 2) + c], w, s);
+            const float *p = part + (size_t)b * (dv + 2);
+            float f, g;
+            common_join_factors(most, p[dv], &f, &g);
+            most = fmaxf(most, p[dv]);
+            total = common_join(total, p[dv + 1], f, g);
+            y = common_join(y, p[c], f, g);
         }
-        y = __fdiv_rn(s, total);
+        y = __fdiv_rn(y, total);
         common_ptr<float>(a.out)[(size_t)row * a.heads * dv + at] = y;
     }
     if (a.act.q)

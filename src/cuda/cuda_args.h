@@ -13,8 +13,12 @@
  *
  *     [tile 0: record 0 | record 1 | ...][tile 1: ...]     record: quants | high bits | scales
  *
- * Inside a block of 32 inputs the order is permuted, the same way for weights and activations, so
- * that a lane's activations are 8 consecutive bytes; sums of integers do not notice.
+ * Many columns are read from an image: tiles of 128 columns by 256 inputs, laid out as the tensor
+ * cores read them from shared memory (common_image writes it).
+ *
+ *     head: f32 scale per column; types with a scale per 32: [8][128], at 4096 scale * sum of codes
+ *           K types: at 4096 f16 [128][16], sums per 32 without their last bit, then that bit
+ *     4 steps: f16 [128][64] codes
  */
 #ifndef SHOAL_CUDA_CUDA_ARGS_H
 #define SHOAL_CUDA_CUDA_ARGS_H
@@ -25,8 +29,26 @@
 #define CUDA_RECORD_K 256
 #define CUDA_WARPS 8 /* warps of a matmul block: each takes every 8th record of a tile */
 #define CUDA_RING_SIZE (CUDA_WARPS * 10240) /* shared memory of a matmul block */
+#define CUDA_ONE_RING_SIZE (CUDA_WARPS * 13312) /* of one.cu */
 #define CUDA_SEGMENTS_MAX 4 /* weights that one launch multiplies with the same input */
-#define CUDA_ATTN_BLOCK 256 /* positions that are reduced together, whatever the batch */
+#define CUDA_GEMM_COLUMNS 128 /* of a tile of gemm.cu, which also has 8 tiles of rows */
+#define CUDA_GEMM_TILES 8
+#define CUDA_GEMM_THREADS 384
+#define CUDA_GEMM_PAIR 2 /* blocks side by side that share their inputs */
+#define CUDA_GEMM_SLOTS 3       /* records of a tile, and heads, in shared memory */
+#define CUDA_GEMM_EXCHANGE 8192 /* between the halves of a block: glu */
+/* Steps of an image in shared memory beside that, and all of it: a block can have 227 KiB. */
+#define CUDA_GEMM_REST(record)                                                                     \
+    (CUDA_GEMM_EXCHANGE + 256 + CUDA_GEMM_SLOTS * (CUDA_IMAGE_HEAD + CUDA_GEMM_TILES * (record)))
+#define CUDA_GEMM_STAGES(record) ((232448 - CUDA_GEMM_REST(record)) / CUDA_IMAGE_STEP)
+#define CUDA_GEMM_SIZE(record)                                                                     \
+    (CUDA_GEMM_STAGES(record) * CUDA_IMAGE_STEP + CUDA_GEMM_REST(record))
+#define CUDA_IMAGE_HEAD 8192  /* of a record of 128 columns: scales, sums; then 4 steps */
+#define CUDA_IMAGE_STEP 16384 /* 64 inputs of 128 columns as f16 */
+#define CUDA_IMAGE_SIZE (CUDA_IMAGE_HEAD + 4 * CUDA_IMAGE_STEP)
+#define CUDA_ATTN_BLOCK 256 /* positions that attn.cu reduces together, whatever the batch */
+#define CUDA_ATTEND_BLOCK 128 /* attend.cu */
+#define CUDA_ATTEND_ROWS 128  /* (row, head of a group) of a block of many rows */
 
 /* Formats on the device. The order is used by the kernels' switch. */
 enum cuda_format {
@@ -46,6 +68,7 @@ enum cuda_format {
 
 /* Forms of a matmul's input: f32 as it is, or int8 with a scale per 32 or 256. */
 enum cuda_form { CUDA_FORM_F32, CUDA_FORM_INT8_32, CUDA_FORM_INT8_256 };
+#define CUDA_FORM_IMAGE 16u /* added to an int8 form: as an image */
 
 typedef uint64_t cuda_addr;
 
@@ -61,10 +84,13 @@ struct cuda_pack_args { /* file layout -> packed, rows row_first.. of one matrix
     uint32_t format, rows, cols, row_first, row_count;
 };
 
+/* Codes of a record lie as lanes feed them: [k / 4 % 4][k / 32][k / 16 % 2][k % 4]. */
 struct cuda_act_args { /* f32 rows -> int8 forms */
     struct cuda_view x;
     cuda_addr q, d, s; /* i8 [rows][kp]; f32 [rows][kp/32 or /256]; i16 [rows][kp/32] sums of q */
     uint32_t rows, k, kp, form;
+    cuda_addr image;    /* this instead of q, d, s; 0: not */
+    uint32_t row_first; /* of the image */
 };
 
 struct cuda_segment {
@@ -77,13 +103,17 @@ struct cuda_segment {
 
 struct cuda_matmul_args {
     struct cuda_segment seg[CUDA_SEGMENTS_MAX];
-    cuda_addr x, q, d, s; /* the input in its form */
+    cuda_addr x, q, d, s, image; /* the input in its form */
     uint32_t x_stride, x_first;
     uint32_t segments, columns, k, kp;
     /* experts: columns are (row, rank) pairs sorted by expert; 0: columns as they come */
     cuda_addr work; /* i32: count, then for each chunk expert, first column, columns (moe_sort) */
     cuda_addr pair; /* i32 [columns]: which pair stands there */
     uint32_t ranks, x_per_pair;
+    /* 1, 2, 4 or 8. one.cu: warps that share a tile's classes; gemm.cu: blocks that do, and then
+     * leave f32 [class][column][row of all segments] in sums for gemm_join */
+    uint32_t parts;
+    cuda_addr sums;
     /* glu: segment 0 is the gate, 1 the up projection; out of segment 0 */
     uint32_t is_glu, glu_kind;
     float alpha, up_add, clamp_gate, clamp_up;
@@ -153,7 +183,7 @@ struct cuda_attn_args {
     struct cuda_view q;
     cuda_addr out, sinks, pos, seq, len;
     cuda_addr part; /* f32 [rows][heads][blocks][dv + 2]: sum, then max and weight */
-    uint32_t rows, heads, window, blocks, is_full;
+    uint32_t rows, heads, window, block, blocks, is_full; /* blocks of `block` positions */
     float scale, softcap;
     struct cuda_act_args act; /* attn_merge: the result in an int8 form too; q 0: not */
 };
@@ -181,6 +211,8 @@ struct cuda_pool_args {
     uint32_t rows, seqs, width, kind, l2;
 };
 
+#define CUDA_SAMPLE_CHUNK 4096 /* ids that one block of sample_best and sample_sums reads */
+
 struct cuda_sample_row { /* as struct sample_row, device side */
     uint64_t seed;
     uint32_t position, draw;
@@ -198,6 +230,7 @@ struct cuda_sample_args {
     cuda_addr logits, adjusted;   /* f32 [outs][vocab]; adjusted: scratch of the same shape */
     cuda_addr rows, adjust, mask; /* adjust: u32 count, at 16 the rows */
     cuda_addr ids, logprob, top_ids, top_val, raw_ids, raw_val, lse;
+    cuda_addr best, sums; /* sample_best: f32 and i32 per chunk; sample_sums: f32 per 256 ids */
     uint32_t outs, vocab, top_max;
 };
 

@@ -68,7 +68,7 @@ static bool cuda_backend_start(struct device *d, struct err *e)
     if (!cuda_backend_check(d, v->ctx_retain(&d->context, d->id), "context", e) ||
         !cuda_backend_check(d, v->ctx_set(d->context), "context", e) ||
         !cuda_backend_check(d, v->stream_new(&d->stream, 1), "stream", e) ||
-        !cuda_kernels_open(&d->k, v, e))
+        !cuda_kernels_open(&d->k, v, d->major == 9, e))
         return false;
     d->stage_size = CUDA_STAGE_SIZE;
     for (int i = 0; i < CUDA_STAGES; i++) {

@@ -17,6 +17,7 @@
 
 #define KERNEL extern "C" __global__ void
 #define COMMON_INFINITY __int_as_float(0x7f800000)
+#define COMMON_LOG2_E 1.44269504088896340736f
 
 static __device__ __forceinline__ void common_wait()
 {
@@ -82,6 +83,32 @@ static __device__ __forceinline__ float common_max(float x, float *room)
     return most;
 }
 
+/* ---- attention: the same in all its kernels ---- */
+
+/* Positions that a row sees: [from, to). */
+static __device__ __forceinline__ void common_range(const cuda_attn_args &a, uint32_t row,
+                                                    uint32_t seq, uint32_t *from, uint32_t *to)
+{
+    const uint32_t pos = (uint32_t)common_ptr<const int32_t>(a.pos)[row];
+    *to = a.is_full ? common_ptr<const uint32_t>(a.len)[seq] : pos + 1;
+    *from = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
+}
+
+/* Sums of earlier and of later positions are joined at their common maximum, a power of two:
+ * sum = earlier * a + later * b. A side that sees nothing has the maximum -inf and factor 0. */
+static __device__ __forceinline__ void common_join_factors(float earlier, float later, float *a,
+                                                           float *b)
+{
+    const float most = fmaxf(earlier, later);
+    *a = earlier == -COMMON_INFINITY ? 0.0f : exp2f(__fsub_rn(earlier, most));
+    *b = later == -COMMON_INFINITY ? 0.0f : exp2f(__fsub_rn(later, most));
+}
+
+static __device__ __forceinline__ float common_join(float earlier, float later, float a, float b)
+{
+    return fmaf(later, b, __fmul_rn(earlier, a));
+}
+
 /* Activations by enum op_act (tensor/op.h): silu gelu_tanh gelu_erf relu sigmoid tanh softplus
  * exp. */
 static __device__ __forceinline__ float common_act(uint32_t kind, float x)
@@ -123,6 +150,54 @@ static __device__ __forceinline__ float common_glu_of(const common_glu &a, float
     return y * (u + a.up_add);
 }
 
+/* ---- images (cuda_args.h) ---- */
+
+static __device__ __forceinline__ uint8_t *common_image(const cuda_act_args &a, uint32_t row,
+                                                        uint32_t k)
+{
+    return common_ptr<uint8_t>(a.image) +
+           ((size_t)(row / CUDA_GEMM_COLUMNS) * (a.kp / CUDA_RECORD_K) + k / CUDA_RECORD_K) *
+               CUDA_IMAGE_SIZE;
+}
+
+/* Where codes k, k + 1 (k even) stand. The tensor cores swizzle: 16-byte pieces of a line of 128
+ * are exchanged by its number. A lane of gemm.cu holds inputs 4t .. 4t+3 of sixteen where the
+ * instruction wants 2t, 2t+1, 2t+8, 2t+9, so inputs are stored in that order. */
+static __device__ __forceinline__ __half2 *common_image_codes(uint8_t *image, uint32_t row,
+                                                              uint32_t k)
+{
+    const uint32_t line = row % CUDA_GEMM_COLUMNS, pair = k / 2 % 8;
+    const uint32_t piece = k / 16 % 4 * 2 + (pair & 1);
+    return (__half2 *)(image + CUDA_IMAGE_HEAD + k / 64 % 4 * CUDA_IMAGE_STEP + line * 128 +
+                       (piece ^ (line & 7)) * 16 + (pair >> 1) * 4);
+}
+
+/* Scale of a block of 32 or 256 at k, and the sum of 32 codes. */
+static __device__ __forceinline__ void common_image_scale(const cuda_act_args &a, uint8_t *image,
+                                                          uint32_t row, uint32_t k, float d,
+                                                          int sum)
+{
+    const uint32_t line = row % CUDA_GEMM_COLUMNS, sub = k / 32 % 8;
+    float *head = (float *)image;
+    if (a.form == CUDA_FORM_INT8_32) {
+        head[sub * CUDA_GEMM_COLUMNS + line] = d;
+        head[1024 + sub * CUDA_GEMM_COLUMNS + line] = __fmul_rn(d, (float)sum);
+        return;
+    }
+    if (sub == 0)
+        head[line] = d;
+    __half *sums = (__half *)(image + 4096 + line * 32);
+    const uint32_t piece = line >> 2 & 1;
+    sums[piece * 8 + sub] = __int2half_rn(sum & ~1);
+    sums[(piece ^ 1) * 8 + sub] = __int2half_rn(sum & 1);
+}
+
+/* Where code k of a row lies (cuda_args.h). */
+static __device__ __forceinline__ uint32_t common_place(uint32_t k)
+{
+    return (k & ~255u) | (k >> 2 & 3) << 6 | (k >> 5 & 7) << 3 | (k >> 4 & 1) << 2 | (k & 3);
+}
+
 /* Value x of column k, a thread each in groups of 256 consecutive columns, into the int8 forms:
  * q = rint(x * 127 / amax), d = amax / 127 per block of 32 or 256; amax is taken on the bits, so
  * that a NaN stays one in d. All threads of the block call it. most: a word per warp. */
@@ -146,10 +221,18 @@ static __device__ __forceinline__ void common_quantise(const cuda_act_args &a, u
     int sum = __reduce_add_sync(~0u, code);
     if (k >= a.kp)
         return;
+    const float d = is_zero ? 0.0f : __fdiv_rn(amax, 127.0f);
+    if (a.image) {
+        row += a.row_first;
+        uint8_t *image = common_image(a, row, k);
+        ((__half *)common_image_codes(image, row, k & ~1u))[k & 1] = __int2half_rn(code);
+        if (lane == 0)
+            common_image_scale(a, image, row, k, d, sum);
+        return;
+    }
     const size_t at = (size_t)row * a.kp + k;
-    common_ptr<int8_t>(a.q)[at] = (int8_t)code;
+    common_ptr<int8_t>(a.q)[(size_t)row * a.kp + common_place(k)] = (int8_t)code;
     if (lane == 0) {
-        float d = is_zero ? 0.0f : __fdiv_rn(amax, 127.0f);
         common_ptr<int16_t>(a.s)[at / 32] = (int16_t)sum;
         if (a.form == CUDA_FORM_INT8_32)
             common_ptr<float>(a.d)[at / 32] = d;

@@ -9,8 +9,7 @@
  * Thread:    device threads; pure functions.
  *
  * Lane l = 4g + t of a warp holds rows g and g + 8 of the tile. Of a block of 32 inputs it feeds
- * inputs 8t .. 8t+7 (register j: row g + 8 * (j & 1), inputs 8t + 4 * (j >> 1) .. + 3). Q6_K has
- * scales per 16 inputs and feeds 4t .. 4t+3 of each half instead (j >> 1: which half).
+ * inputs 4t .. 4t+3 of each half: register j has row g + 8 * (j & 1) and half j >> 1.
  */
 #ifndef SHOAL_CUDA_CUDA_DEQUANT_CUH
 #define SHOAL_CUDA_CUDA_DEQUANT_CUH
@@ -54,6 +53,15 @@ static __host__ __device__ constexpr bool dequant_is_k(uint32_t format)
     return format >= CUDA_FORMAT_Q4_K;
 }
 
+/* Inputs whose products are summed as integers before a float sees them: as many as keep the sum
+ * of scale * code * input below 2^24 for any weights, where f32 is exact too. */
+static __host__ __device__ constexpr int dequant_unit(uint32_t format)
+{
+    return format == CUDA_FORMAT_Q4_K   ? 128 /* 63 * 15 * 127 * 128 */
+           : format == CUDA_FORMAT_Q5_K ? 64  /* 63 * 31 * 127 * 64 */
+                                        : 32; /* Q6_K: 128 * 32 * 127 * 32 */
+}
+
 /* What is subtracted from the unsigned code of types without a minimum. */
 static __host__ __device__ constexpr int dequant_offset(uint32_t format)
 {
@@ -67,25 +75,17 @@ static __host__ __device__ constexpr int dequant_offset(uint32_t format)
 struct dequant_place {
     uint32_t lane, reg, byte;
 };
-static __device__ __forceinline__ dequant_place dequant_place_of(uint32_t format, uint32_t r,
-                                                                 uint32_t k)
+static __device__ __forceinline__ dequant_place dequant_place_of(uint32_t r, uint32_t k)
 {
-    uint32_t kk = k & 31, t, h;
-    if (format == CUDA_FORMAT_Q6_K) {
-        h = kk >> 4;
-        t = (kk & 15) >> 2;
-    } else {
-        t = kk >> 3;
-        h = (kk & 7) >> 2;
-    }
-    return {(r & 7) * 4 + t, (r >> 3) + 2 * h, kk & 3};
+    const uint32_t half = k >> 4 & 1, t = k >> 2 & 3;
+    return {(r & 7) * 4 + t, (r >> 3) + 2 * half, k & 3};
 }
 
 /* Unsigned code of a quantised value (Q8_0: the signed one). */
 static __device__ __forceinline__ int dequant_code(uint32_t format, const uint8_t *rec, uint32_t r,
                                                    uint32_t k)
 {
-    dequant_place p = dequant_place_of(format, r, k);
+    dequant_place p = dequant_place_of(r, k);
     uint32_t sub = k >> 5, pair = sub >> 1, nib = sub & 1;
     if (format == CUDA_FORMAT_Q8_0)
         return (int8_t)rec[sub * 512 + p.lane * 16 + p.reg * 4 + p.byte];

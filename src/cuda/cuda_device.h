@@ -20,6 +20,7 @@
 
 #define CUDA_GRAPHS_MAX 64
 #define CUDA_GRAPH_ROWS_MAX 256 /* more rows: the launches cost nothing beside the work */
+#define CUDA_GEMM_COLUMNS_MIN 65 /* fewer meet a weight: stream.cuh is faster */
 #define CUDA_STAGES 2
 
 /* A pinned piece of host memory on its way to the device. */
@@ -81,7 +82,8 @@ struct prepared {
     cuda_ptr *slots;                     /* [slots_count] */
     cuda_ptr *freqs;                     /* [ops_count] of ropes, else 0 */
     cuda_ptr act_q, act_d, act_s, act_f; /* packed inputs; act_f: a view without gaps */
-    cuda_ptr part, work, pair, adjusted;
+    cuda_ptr act_image;                  /* the same for gemm.cu; 0: no step is that wide */
+    cuda_ptr part, work, pair, adjusted, best, sums; /* best, sums: of logits, for sampling */
     size_t part_size, act_k_max;
     uint8_t *in_host, *out_host;
     cuda_ptr in, out;

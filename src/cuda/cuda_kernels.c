@@ -1,6 +1,7 @@
 #include "cuda/cuda_kernels.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const uint32_t cuda_kernels_columns[CUDA_COLUMN_STEPS] = {1, 8, 16, 32};
 
@@ -35,15 +36,47 @@ static bool cuda_kernels_find_matmuls(struct cuda_kernels *k, struct err *e)
     for (uint32_t f = 0; f < CUDA_FORMAT_COUNT; f++)
         for (int step = 0; step < CUDA_COLUMN_STEPS; step++) {
             char name[64];
-            snprintf(name, sizeof name, "%s_%u", rows[f].name, cuda_kernels_columns[step]);
+            bool is_one = step == 0 && f > CUDA_FORMAT_BF16;
+            if (is_one) /* matmul_q4_k -> one_q4_k */
+                snprintf(name, sizeof name, "one%s", rows[f].name + strlen("matmul"));
+            else
+                snprintf(name, sizeof name, "%s_%u", rows[f].name, cuda_kernels_columns[step]);
             cuda_function *fn = &k->matmul[f][step];
-            if (!cuda_kernels_find(k, fn, rows[f].unit, name, e) ||
-                !cuda_driver_check(k->driver,
-                                   k->driver->function_set(*fn, CUDA_FUNC_SMEM, CUDA_RING_SIZE),
+            int size = is_one ? CUDA_ONE_RING_SIZE : CUDA_RING_SIZE;
+            if (!cuda_kernels_find(k, fn, is_one ? CUDA_UNIT_one : rows[f].unit, name, e) ||
+                !cuda_driver_check(k->driver, k->driver->function_set(*fn, CUDA_FUNC_SMEM, size),
                                    name, e))
                 return false;
         }
     return true;
+}
+
+cuda_function cuda_kernels_gemm(const struct cuda_kernels *k, uint32_t format)
+{
+    const cuda_function functions[CUDA_FORMAT_COUNT] = {
+        [CUDA_FORMAT_Q4_0] = k->gemm_q4_0, [CUDA_FORMAT_Q4_1] = k->gemm_q4_1,
+        [CUDA_FORMAT_Q5_0] = k->gemm_q5_0, [CUDA_FORMAT_Q5_1] = k->gemm_q5_1,
+        [CUDA_FORMAT_Q8_0] = k->gemm_q8_0, [CUDA_FORMAT_Q4_K] = k->gemm_q4_k,
+        [CUDA_FORMAT_Q5_K] = k->gemm_q5_k, [CUDA_FORMAT_Q6_K] = k->gemm_q6_k,
+    };
+    return functions[format];
+}
+
+uint32_t cuda_kernels_gemm_size(uint32_t format)
+{
+    return CUDA_GEMM_SIZE(cuda_kernels_record_size(format));
+}
+
+/* Query in two parts [16][d], K and V of a block. */
+uint32_t cuda_kernels_attend_part_size(uint32_t d)
+{
+    return (2 * 16 + 2 * CUDA_ATTEND_BLOCK) * d * 2;
+}
+
+/* Query in two parts, two stages of 64 positions of K and V, sums, their maxima and weights. */
+uint32_t cuda_kernels_attend_rows_size(uint32_t d)
+{
+    return 2 * CUDA_ATTEND_ROWS * d * 2 + 2 * 2 * 64 * d * 2 + CUDA_ATTEND_ROWS * (d * 4 + 8);
 }
 
 static bool cuda_kernels_load(struct cuda_kernels *k, struct err *e)
@@ -58,9 +91,10 @@ static bool cuda_kernels_load(struct cuda_kernels *k, struct err *e)
     return true;
 }
 
-bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d, struct err *e)
+bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d, bool has_gemm,
+                       struct err *e)
 {
-    *k = (struct cuda_kernels){.driver = d};
+    *k = (struct cuda_kernels){.driver = d, .has_gemm = has_gemm};
     if (!cuda_kernels_load(k, e) || !cuda_kernels_find_matmuls(k, e))
         return false;
 #define X(unit, name)                                                                              \
@@ -68,9 +102,23 @@ bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d, stru
         return false;
     CUDA_KERNELS(X)
 #undef X
-    cuda_function large[] = {k->attn_part_8, k->attn_part_16};
-    for (size_t i = 0; i < countof(large); i++) /* heads of a group share 227 KB at most */
-        if (!cuda_driver_check(d, d->function_set(large[i], CUDA_FUNC_SMEM, 160 << 10), "attention",
+    for (uint32_t f = 0; f < CUDA_FORMAT_COUNT; f++) {
+        cuda_function fn = cuda_kernels_gemm(k, f);
+        if (fn && has_gemm &&
+            !cuda_driver_check(
+                d, d->function_set(fn, CUDA_FUNC_SMEM, (int)cuda_kernels_gemm_size(f)), "gemm", e))
+            return false;
+    }
+    cuda_function large[] = {k->attn_part_8,     k->attn_part_16,    k->attend_part_64,
+                             k->attend_part_128, k->attend_rows_64, k->attend_rows_128};
+    const int sizes[] = {160 << 10,
+                         160 << 10,
+                         (int)cuda_kernels_attend_part_size(64),
+                         (int)cuda_kernels_attend_part_size(128),
+                         (int)cuda_kernels_attend_rows_size(64),
+                         (int)cuda_kernels_attend_rows_size(128)};
+    for (size_t i = 0; i < countof(large); i++)
+        if (!cuda_driver_check(d, d->function_set(large[i], CUDA_FUNC_SMEM, sizes[i]), "attention",
                                e))
             return false;
     return true;

@@ -24,14 +24,23 @@ extern const uint32_t cuda_kernels_columns[CUDA_COLUMN_STEPS]; /* 1, 8, 16, 32 *
                     X(Q5_K, stream_k, matmul_q5_k) X(Q6_K, stream_k, matmul_q6_k)
 #define CUDA_KERNELS(X)                                                                            \
     X(pack, pack_weight)                                                                           \
-    X(pack, pack_act) X(pack, pack_embed) X(ops, ops_norm) X(ops, ops_norm4) X(ops, ops_map)       \
+    X(pack, pack_act) X(pack, pack_embed) X(ops, ops_norm) X(ops, ops_norm4)                       \
+        X(ops, ops_act4) X(ops, ops_map)                                                           \
         X(ops, ops_rope) X(ops, ops_kv_write) X(ops, ops_rope_qk) X(ops, ops_pool)                 \
             X(attn, attn_part_1) X(attn, attn_part_2) X(attn, attn_part_4) X(attn, attn_part_8)    \
                 X(attn, attn_part_16) X(attn, attn_merge) X(moe, moe_route) X(moe, moe_sort)       \
-                    X(moe, moe_sum) X(sampling, sample_row)
+                    X(attend, attend_part_64) X(attend, attend_part_128)                           \
+                    X(attend, attend_rows_64) X(attend, attend_rows_128)                           \
+                    X(moe, moe_sum) X(sampling, sample_row)                                        \
+                    X(sampling, sample_best_part) X(sampling, sample_sums_part)                    \
+                        X(gemm, gemm_q4_0) X(gemm, gemm_q4_1) X(gemm, gemm_q5_0)                   \
+                            X(gemm, gemm_q5_1) X(gemm, gemm_q8_0) X(gemm, gemm_q4_k)               \
+                                X(gemm, gemm_q5_k) X(gemm, gemm_q6_k)                              \
+                                    X(gemm, gemm_join)
 /* One .cu file each. */
 #define CUDA_UNITS(X)                                                                              \
-    X(stream_float) X(stream_block) X(stream_k) X(pack) X(ops) X(attn) X(moe) X(sampling)
+    X(stream_float) X(stream_block) X(stream_k) X(one) X(gemm) X(pack) X(ops) X(attn)         \
+    X(attend) X(moe) X(sampling)
 enum cuda_unit {
 #define X(unit) CUDA_UNIT_##unit,
     CUDA_UNITS(X)
@@ -41,6 +50,7 @@ enum cuda_unit {
 
 struct cuda_kernels {
     const struct cuda_driver *driver;
+    bool has_gemm;
     cuda_module modules[CUDA_UNIT_COUNT];
     cuda_function matmul[CUDA_FORMAT_COUNT][CUDA_COLUMN_STEPS];
 #define X(unit, name) cuda_function name;
@@ -51,9 +61,16 @@ struct cuda_kernels {
 /* Bytes of a packed record: dequant_layout_of in cuda_dequant.cuh. */
 uint32_t cuda_kernels_record_size(uint32_t format);
 
+/* Kernel of gemm.cu for the format and its shared memory; NULL: none, floats have none. */
+cuda_function cuda_kernels_gemm(const struct cuda_kernels *k, uint32_t format);
+uint32_t cuda_kernels_gemm_size(uint32_t format);
+/* Shared memory of attend.cu's kernels for heads of d columns. */
+uint32_t cuda_kernels_attend_part_size(uint32_t d);
+uint32_t cuda_kernels_attend_rows_size(uint32_t d);
+
 /* Loads the embedded fatbins into the current context. ERR_DEVICE: built without nvcc, or no code
- * for this device. */
-bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d,
+ * for this device. has_gemm: it is a Hopper, whose instructions gemm.cu uses. */
+bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d, bool has_gemm,
                        struct err *e) BASE_USE_RESULT;
 void cuda_kernels_close(struct cuda_kernels *k);
 

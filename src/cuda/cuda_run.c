@@ -67,11 +67,37 @@ static struct cuda_grid cuda_run_grid(uint32_t x, uint32_t y, uint32_t threads)
 
 /* ---- matmul ---- */
 
-static uint32_t cuda_run_form(uint32_t format)
+/* Form of the input when so many columns meet a weight of this format. is_stream: not gemm.cu in
+ * any case: experts' columns are too few each, and it knows two kinds of glu only. */
+static uint32_t cuda_run_form(const struct prepared *p, uint32_t format, uint32_t columns,
+                              bool is_stream)
 {
     if (format <= CUDA_FORMAT_BF16)
         return CUDA_FORM_F32;
-    return format >= CUDA_FORMAT_Q4_K ? CUDA_FORM_INT8_256 : CUDA_FORM_INT8_32;
+    uint32_t form = format >= CUDA_FORMAT_Q4_K ? CUDA_FORM_INT8_256 : CUDA_FORM_INT8_32;
+    bool is_image = p->act_image && !is_stream && columns >= CUDA_GEMM_COLUMNS_MIN;
+    return is_image ? form | CUDA_FORM_IMAGE : form;
+}
+
+/* What a kernel that makes the form gets; rows and x are the caller's. */
+static struct cuda_act_args cuda_run_act(const struct prepared *p, uint32_t form, uint32_t k,
+                                         uint32_t kp)
+{
+    bool is_image = (form & CUDA_FORM_IMAGE) != 0;
+    return (struct cuda_act_args){.q = p->act_q,
+                                  .d = p->act_d,
+                                  .s = p->act_s,
+                                  .image = is_image ? p->act_image : 0,
+                                  .k = k,
+                                  .kp = kp,
+                                  .form = form & ~CUDA_FORM_IMAGE};
+}
+
+/* Rows without gaps at multiples of four: a thread can take four columns. */
+static bool cuda_run_is_wide(struct cuda_view v)
+{
+    return v.group_width == v.group_stride && v.first % 4 == 0 && v.stride % 4 == 0 &&
+           v.width % 4 == 0;
 }
 
 static bool cuda_run_same_view(struct view a, struct view b)
@@ -106,14 +132,12 @@ static bool cuda_run_pack(struct prepared *p, struct view x, uint32_t rows, uint
         must(!op_has_gaps(x) && v.first == 0 && v.stride == op_width(x));
         v.stride = k;
     }
-    struct cuda_act_args a = {.x = v,
-                              .q = p->act_q,
-                              .d = p->act_d,
-                              .s = p->act_s,
-                              .rows = rows * ranks,
-                              .k = k,
-                              .kp = kp,
-                              .form = form};
+    struct cuda_act_args a = cuda_run_act(p, form, k, kp);
+    a.x = v;
+    a.rows = rows * ranks;
+    if (cuda_run_is_wide(v))
+        return cuda_run_launch(p, p->d->k.ops_act4,
+                               cuda_run_grid((kp + 1023) / 1024, rows * ranks, 256), &a, e);
     return cuda_run_launch(p, p->d->k.pack_act, cuda_run_grid(kp / 256, rows * ranks, 256), &a, e);
 }
 
@@ -129,7 +153,9 @@ static struct cuda_act_args cuda_run_fuse_act(struct prepared *p, uint32_t index
         if (o->kind != OP_MATMUL && o->kind != OP_MATMUL_GLU && !is_moe)
             continue;
         const struct cuda_weight *c = cuda_run_weight(p, o->weight[0]);
-        uint32_t form = cuda_run_form(c->format), width = plan->values[value].width;
+        uint32_t rows = cuda_run_rows(p, o->in[0].value), width = plan->values[value].width;
+        bool is_stream = is_moe || (o->kind == OP_MATMUL_GLU && o->a.glu.kind > OP_ACT_GELU_TANH);
+        uint32_t form = cuda_run_form(p, c->format, rows, is_stream);
         if (form == CUDA_FORM_F32)
             continue;
         if (o->in[0].value != value || op_width(o->in[0]) != width || op_has_gaps(o->in[0]) ||
@@ -138,8 +164,7 @@ static struct cuda_act_args cuda_run_fuse_act(struct prepared *p, uint32_t index
         p->has_packed = true;
         p->packed = o->in[0];
         p->packed_form = form;
-        return (struct cuda_act_args){
-            .q = p->act_q, .d = p->act_d, .s = p->act_s, .k = width, .kp = c->kp, .form = form};
+        return cuda_run_act(p, form, width, c->kp);
     }
     return none;
 }
@@ -172,6 +197,7 @@ static void cuda_run_set_input(const struct prepared *p, struct cuda_matmul_args
     a->q = p->act_q;
     a->d = p->act_d;
     a->s = p->act_s;
+    a->image = p->act_image;
     if (op_has_gaps(x)) {
         a->x = p->act_f;
         a->x_stride = op_width(x);
@@ -193,10 +219,30 @@ static uint32_t cuda_run_column_step(uint32_t columns)
     return step;
 }
 
-/* Blocks stay and walk over the tiles: two per multiprocessor. */
-static bool cuda_run_matmul_launch(struct prepared *p, const struct cuda_matmul_args *a,
-                                   uint32_t format, uint32_t step, struct err *e)
+/* One column: a warp takes as many classes of a tile as leave a warp for each of two blocks per
+ * multiprocessor; more blocks than that wait for room. */
+static bool cuda_run_one_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                                struct err *e)
 {
+    uint32_t tiles = 0, wanted = (uint32_t)p->d->sm_count * 3 / 2, chunks = a->work ? a->ranks : 1;
+    for (uint32_t i = 0; i < a->segments; i++)
+        tiles += a->seg[i].tiles;
+    a->parts = 1;
+    while (a->parts < (a->is_glu ? CUDA_WARPS / 2 : CUDA_WARPS) &&
+           (size_t)tiles * chunks * a->parts / CUDA_WARPS < wanted)
+        a->parts *= 2;
+    uint32_t units = CUDA_WARPS / a->parts, blocks = (tiles + units - 1) / units * chunks;
+    struct cuda_grid g = cuda_run_grid(blocks, 1, CUDA_WARPS * 32);
+    g.shared = CUDA_ONE_RING_SIZE;
+    return cuda_run_launch(p, p->d->k.matmul[format][0], g, a, e);
+}
+
+/* Blocks stay and walk over the tiles: two per multiprocessor. */
+static bool cuda_run_matmul_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                                   uint32_t step, struct err *e)
+{
+    if (step == 0 && format > CUDA_FORMAT_BF16)
+        return cuda_run_one_launch(p, a, format, e);
     uint32_t tiles = 0, wide = cuda_kernels_columns[step], blocks = 2 * (uint32_t)p->d->sm_count;
     for (uint32_t i = 0; i < (a->is_glu ? 1 : a->segments); i++)
         tiles += a->seg[i].tiles;
@@ -208,13 +254,51 @@ static bool cuda_run_matmul_launch(struct prepared *p, const struct cuda_matmul_
     return cuda_run_launch(p, p->d->k.matmul[format][step], g, a, e);
 }
 
+/* Pairs of gemm.cu's blocks fill the multiprocessors and walk over the tiles; where the tiles are
+ * too few, several share a tile's classes. */
+static bool cuda_run_gemm_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                                 struct err *e)
+{
+    uint32_t groups = 0, tiles = 0, in_group = a->is_glu ? CUDA_GEMM_TILES / 2 : CUDA_GEMM_TILES;
+    for (uint32_t i = 0; i < (a->is_glu ? 1 : a->segments); i++) {
+        groups += (a->seg[i].tiles + in_group - 1) / in_group;
+        tiles += a->seg[i].tiles;
+    }
+    size_t columns = (a->columns + CUDA_GEMM_COLUMNS - 1) / CUDA_GEMM_COLUMNS;
+    size_t pairs = (groups + CUDA_GEMM_PAIR - 1) / CUDA_GEMM_PAIR * columns;
+    size_t room = (size_t)p->d->sm_count / CUDA_GEMM_PAIR, rows = tiles * CUDA_TILE_ROWS;
+    a->parts = 1;
+    a->sums = p->part;
+    if (!a->is_glu && CUDA_WARPS * a->columns * rows * 4 <= p->part_size)
+        while (a->parts < CUDA_WARPS && pairs * a->parts * 2 <= room &&
+               a->parts * CUDA_RECORD_K < a->kp)
+            a->parts *= 2;
+    pairs = base_min(pairs * a->parts, room);
+    struct cuda_grid g = cuda_run_grid((uint32_t)pairs * CUDA_GEMM_PAIR, 1, CUDA_GEMM_THREADS);
+    g.shared = cuda_kernels_gemm_size(format);
+    if (!cuda_run_launch(p, cuda_kernels_gemm(&p->d->k, format), g, a, e))
+        return false;
+    return a->parts == 1 ||
+           cuda_run_launch(p, p->d->k.gemm_join,
+                           cuda_run_grid((uint32_t)(rows + 255) / 256, a->columns, 256), a, e);
+}
+
+/* The kernel for an input of this form. */
+static bool cuda_run_product(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                             uint32_t form, struct err *e)
+{
+    if (form & CUDA_FORM_IMAGE)
+        return cuda_run_gemm_launch(p, a, format, e);
+    return cuda_run_matmul_launch(p, a, format, cuda_run_column_step(a->columns), e);
+}
+
 /* Neighbouring ops with the same input and format share a launch; *count says how many ops. */
 static bool cuda_run_matmul(struct prepared *p, const struct op *o, uint32_t left, uint32_t *count,
                             struct err *e)
 {
     const struct cuda_weight *c = cuda_run_weight(p, o->weight[0]);
     uint32_t k = p->weights[o->weight[0]].cols, rows = cuda_run_rows(p, o->in[0].value);
-    uint32_t form = cuda_run_form(c->format);
+    uint32_t form = cuda_run_form(p, c->format, rows, false);
     if (!cuda_run_pack(p, o->in[0], rows, k, c->kp, form, e))
         return false;
     struct cuda_matmul_args a = {.columns = rows, .kp = c->kp};
@@ -227,7 +311,7 @@ static bool cuda_run_matmul(struct prepared *p, const struct op *o, uint32_t lef
             break;
         cuda_run_segment(p, &a, n->weight[0], n->weight[1], n->weight[2], n->out[0]);
     }
-    return cuda_run_matmul_launch(p, &a, c->format, cuda_run_column_step(rows), e);
+    return cuda_run_product(p, &a, c->format, form, e);
 }
 
 static void cuda_run_set_glu(struct cuda_matmul_args *a, struct op_glu g)
@@ -247,14 +331,15 @@ static bool cuda_run_matmul_glu(struct prepared *p, const struct op *o, struct e
     if (cuda_run_weight(p, o->weight[1])->format != c->format)
         return err_set(e, ERR_UNSUPPORTED, "cuda: gate and up of '%.*s' have different types",
                        STR_ARG(p->weights[o->weight[0]].name));
-    if (!cuda_run_pack(p, o->in[0], rows, k, c->kp, cuda_run_form(c->format), e))
+    uint32_t form = cuda_run_form(p, c->format, rows, o->a.glu.kind > OP_ACT_GELU_TANH);
+    if (!cuda_run_pack(p, o->in[0], rows, k, c->kp, form, e))
         return false;
     struct cuda_matmul_args a = {.columns = rows, .kp = c->kp};
     cuda_run_set_input(p, &a, o->in[0], k);
     cuda_run_segment(p, &a, o->weight[0], o->weight[2], TENSOR_NONE, o->out[0]);
     cuda_run_segment(p, &a, o->weight[1], o->weight[3], TENSOR_NONE, o->out[0]);
     cuda_run_set_glu(&a, o->a.glu);
-    return cuda_run_matmul_launch(p, &a, c->format, cuda_run_column_step(rows), e);
+    return cuda_run_product(p, &a, c->format, form, e);
 }
 
 /* ---- experts ---- */
@@ -280,7 +365,7 @@ static bool cuda_run_experts(struct prepared *p, const struct op *o, uint32_t ra
     uint32_t rows = cuda_run_rows(p, o->in[0].value), pairs = rows * ranks;
     uint32_t step = cuda_run_column_step((pairs + experts - 1) / experts);
     if (!cuda_run_sort(p, o->in[1], experts, pairs, cuda_kernels_columns[step], e) ||
-        !cuda_run_pack(p, o->in[0], rows, k, c->kp, cuda_run_form(c->format), e))
+        !cuda_run_pack(p, o->in[0], rows, k, c->kp, cuda_run_form(p, c->format, rows, true), e))
         return false;
     struct cuda_matmul_args a = {
         .columns = pairs,
@@ -360,13 +445,6 @@ static bool cuda_run_embed(struct prepared *p, const struct op *o, struct err *e
     };
     return cuda_run_launch(p, p->d->k.pack_embed, cuda_run_grid((a.cols + 255) / 256, a.rows, 256),
                            &a, e);
-}
-
-/* Rows without gaps at multiples of four: a thread can take four columns. */
-static bool cuda_run_is_wide(struct cuda_view v)
-{
-    return v.group_width == v.group_stride && v.first % 4 == 0 && v.stride % 4 == 0 &&
-           v.width % 4 == 0;
 }
 
 static bool cuda_run_norm(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
@@ -498,7 +576,7 @@ static bool cuda_run_kv_write(struct prepared *p, const struct op *o, struct err
         .seq = p->in + p->at.seq,
         .rows = p->shape.rows,
     };
-    return cuda_run_launch(p, p->d->k.ops_kv_write, cuda_run_grid(a.kv.kv_heads, a.rows, 128), &a,
+    return cuda_run_launch(p, p->d->k.ops_kv_write, cuda_run_grid(a.kv.kv_heads, a.rows, 32), &a,
                            e);
 }
 
@@ -522,13 +600,17 @@ static bool cuda_run_rope_qk(struct prepared *p, const struct op *o, uint32_t in
     a.q.eps = a.k.eps = q->eps;
     a.k.heads = q->kv.kv_heads;
     return cuda_run_launch(p, p->d->k.ops_rope_qk,
-                           cuda_run_grid(a.q.heads + 2 * a.k.heads, p->shape.rows, 32), &a, e);
+                           cuda_run_grid((a.q.heads + 2 * a.k.heads + 3) / 4, p->shape.rows, 128),
+                           &a, e);
 }
 
 /* The same form from row `first` on. */
 static struct cuda_act_args cuda_run_act_rows(struct cuda_act_args a, uint32_t first)
 {
     size_t at = (size_t)first * a.kp;
+    a.row_first = a.image ? first : 0;
+    if (a.image)
+        return a;
     a.q += at;
     a.s += at / 32 * 2;
     a.d += at / (a.form == CUDA_FORM_INT8_32 ? 32 : 256) * 4;
@@ -548,55 +630,92 @@ static cuda_function cuda_run_attn_kernel(const struct cuda_kernels *k, uint32_t
     return functions[step];
 }
 
-/* Rows go in slices whose parts fit the part buffer; slices change no bit. */
-static bool cuda_run_attn(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
+static struct cuda_attn_args cuda_run_attn_args(const struct prepared *p, const struct op *o,
+                                                uint32_t block)
 {
     struct op_attn n = o->a.attn;
-    uint32_t blocks =
-        (p->shape.page_stride * KV_PAGE_TOKENS + CUDA_ATTN_BLOCK - 1) / CUDA_ATTN_BLOCK;
-    size_t row_size = (size_t)n.heads * blocks * (n.dv + 2) * 4;
+    return (struct cuda_attn_args){
+        .kv = cuda_run_kv(p, o->layer),
+        .q = cuda_run_view(p, o->in[0]),
+        .out = cuda_run_value(p, o->out[0]),
+        .sinks = cuda_run_vector(p, o->weight[0]),
+        .pos = p->in + p->at.pos,
+        .seq = p->in + p->at.seq,
+        .len = p->in + p->at.len,
+        .part = p->part,
+        .rows = p->shape.rows,
+        .heads = n.heads,
+        .window = n.window,
+        .block = block,
+        .blocks = (p->shape.page_stride * KV_PAGE_TOKENS + block - 1) / block,
+        .is_full = n.mask == OP_MASK_FULL,
+        .scale = n.scale,
+        .softcap = n.softcap,
+    };
+}
+
+/* A kernel for parts of rows, then attn_merge. Rows go in slices whose parts fit the part buffer;
+ * slices change no bit. g: all but its z, the rows. */
+static bool cuda_run_attn_parts(struct prepared *p, uint32_t index, cuda_function part,
+                                struct cuda_grid g, const struct cuda_attn_args *all,
+                                struct err *e)
+{
+    const struct op *o = &p->plan->ops[index];
+    struct op_attn n = o->a.attn;
+    size_t row_size = (size_t)n.heads * all->blocks * (n.dv + 2) * 4;
     uint32_t slice = (uint32_t)base_max(1, p->part_size / row_size);
-    uint32_t group;
-    cuda_function part = cuda_run_attn_kernel(&p->d->k, n.heads / n.kv_heads, &group);
-    if (n.heads / n.kv_heads > group)
-        return err_set(e, ERR_UNSUPPORTED, "cuda: %u query heads per K/V head, at most %u",
-                       n.heads / n.kv_heads, group);
     struct cuda_act_args act = {0};
     if (n.heads * n.dv % 256 == 0)
         act = cuda_run_fuse_act(p, index, o->out[0]);
     for (uint32_t first = 0; first < p->shape.rows; first += slice) {
-        uint32_t rows = (uint32_t)base_min(slice, p->shape.rows - first);
-        struct cuda_attn_args a = {
-            .kv = cuda_run_kv(p, o->layer),
-            .q = cuda_run_view(p, o->in[0]),
-            .out = cuda_run_value(p, o->out[0]) + (size_t)first * n.heads * n.dv * 4,
-            .sinks = cuda_run_vector(p, o->weight[0]),
-            .pos = p->in + p->at.pos + first * 4ul,
-            .seq = p->in + p->at.seq + first * 4ul,
-            .len = p->in + p->at.len,
-            .part = p->part,
-            .rows = rows,
-            .heads = n.heads,
-            .window = n.window,
-            .blocks = blocks,
-            .is_full = n.mask == OP_MASK_FULL,
-            .scale = n.scale,
-            .softcap = n.softcap,
-        };
+        struct cuda_attn_args a = *all;
+        a.rows = g.z = (uint32_t)base_min(slice, p->shape.rows - first);
+        a.out += (size_t)first * n.heads * n.dv * 4;
+        a.pos += first * 4ul;
+        a.seq += first * 4ul;
         a.q.p += (size_t)first * a.q.stride * 4;
         if (act.q)
             a.act = cuda_run_act_rows(act, first);
-        struct cuda_grid g = {.x = blocks,
-                              .y = n.kv_heads,
-                              .z = rows,
-                              .threads = 256,
-                              .shared = group * (n.dk + CUDA_ATTN_BLOCK + 8 * n.dv) * 4};
         if (!cuda_run_launch(p, part, g, &a, e) ||
             !cuda_run_launch(p, p->d->k.attn_merge,
-                             cuda_run_grid((n.heads * n.dv + 255) / 256, rows, 256), &a, e))
+                             cuda_run_grid((n.heads * n.dv + 255) / 256, a.rows, 256), &a, e))
             return false;
     }
     return true;
+}
+
+/* Heads of 64 and 128 columns: several rows of a sequence share its K and V, else a block a row. */
+static bool cuda_run_attend(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
+{
+    struct op_attn n = o->a.attn;
+    const struct cuda_kernels *k = &p->d->k;
+    struct cuda_attn_args a = cuda_run_attn_args(p, o, CUDA_ATTEND_BLOCK);
+    if (p->shape.rows > 2 * p->shape.seqs) {
+        uint32_t each = CUDA_ATTEND_ROWS / (n.heads / n.kv_heads);
+        struct cuda_grid g = cuda_run_grid((a.rows + each - 1) / each, n.kv_heads, 256);
+        g.shared = cuda_kernels_attend_rows_size(n.dk);
+        return cuda_run_launch(p, n.dk == 64 ? k->attend_rows_64 : k->attend_rows_128, g, &a, e);
+    }
+    struct cuda_grid g = cuda_run_grid(a.blocks, n.kv_heads, 128);
+    g.shared = cuda_kernels_attend_part_size(n.dk);
+    return cuda_run_attn_parts(p, index, n.dk == 64 ? k->attend_part_64 : k->attend_part_128, g,
+                               &a, e);
+}
+
+static bool cuda_run_attn(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
+{
+    struct op_attn n = o->a.attn;
+    uint32_t group, each = n.heads / n.kv_heads;
+    cuda_function part = cuda_run_attn_kernel(&p->d->k, each, &group);
+    if (each > group)
+        return err_set(e, ERR_UNSUPPORTED, "cuda: %u query heads per K/V head, at most %u", each,
+                       group);
+    if (n.dk == n.dv && (n.dk == 64 || n.dk == 128))
+        return cuda_run_attend(p, o, index, e);
+    struct cuda_attn_args a = cuda_run_attn_args(p, o, CUDA_ATTN_BLOCK);
+    struct cuda_grid g = cuda_run_grid(a.blocks, n.kv_heads, 256);
+    g.shared = group * (n.dk + CUDA_ATTN_BLOCK + 8 * n.dv) * 4;
+    return cuda_run_attn_parts(p, index, part, g, &a, e);
 }
 
 /* ---- answers ---- */
@@ -642,7 +761,13 @@ static bool cuda_run_sample(struct prepared *p, const struct op *o, bool has_sam
         a.raw_ids = p->out + out.raw_ids;
         a.raw_val = p->out + out.raw_val;
     }
-    return cuda_run_launch(p, p->d->k.sample_row, cuda_run_grid(a.outs, 1, 1024), &a, e);
+    a.best = p->best;
+    a.sums = p->sums;
+    uint32_t chunks = (a.vocab + CUDA_SAMPLE_CHUNK - 1) / CUDA_SAMPLE_CHUNK;
+    struct cuda_grid parts = cuda_run_grid(chunks, a.outs, 512);
+    return cuda_run_launch(p, p->d->k.sample_best_part, parts, &a, e) &&
+           cuda_run_launch(p, p->d->k.sample_sums_part, parts, &a, e) &&
+           cuda_run_launch(p, p->d->k.sample_row, cuda_run_grid(a.outs, 1, 1024), &a, e);
 }
 
 static bool cuda_run_answer(struct prepared *p, const struct op *o, struct err *e)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CUDA_SUMS_SIZE ((size_t)64 << 20) /* 8 classes of 256 columns by 8192 rows */
 #define CUDA_PART_SIZE ((size_t)256 << 20) /* parts of attention: rows go in slices that fit */
 
 /* ---- buffers ---- */
@@ -136,7 +137,7 @@ static bool cuda_step_new_freqs(struct prepared *p, struct err *e)
 
 /* The widest packed input, the most rows of one, the most experts. */
 struct cuda_step_sizes {
-    size_t elements, floats, part, pairs, experts;
+    size_t elements, floats, part, pairs, experts, image;
 };
 
 static struct cuda_step_sizes cuda_step_measure(const struct prepared *p)
@@ -151,6 +152,11 @@ static struct cuda_step_sizes cuda_step_measure(const struct prepared *p)
             size_t rows = plan_rows_max(plan->values[o->in[0].value].rows, &p->limits);
             size_t ranks = op_width(o->in[0]) / p->weights[o->weight[0]].cols;
             s.elements = base_max(s.elements, rows * ranks * c->kp);
+            if (p->d->k.has_gemm && !is_moe && rows >= CUDA_GEMM_COLUMNS_MIN &&
+                cuda_kernels_gemm(&p->d->k, c->format))
+                s.image = base_max(s.image, base_align(rows, CUDA_GEMM_COLUMNS) /
+                                                CUDA_GEMM_COLUMNS * (c->kp / CUDA_RECORD_K) *
+                                                CUDA_IMAGE_SIZE);
             if (op_has_gaps(o->in[0]))
                 s.floats = base_max(s.floats, rows * op_width(o->in[0]));
             if (is_moe) {
@@ -159,12 +165,15 @@ static struct cuda_step_sizes cuda_step_measure(const struct prepared *p)
             }
         }
         if (o->kind == OP_ATTN) {
-            size_t blocks = ((size_t)cuda_step_pages_max(p) * KV_PAGE_TOKENS) / CUDA_ATTN_BLOCK + 1;
+            size_t tokens = (size_t)cuda_step_pages_max(p) * KV_PAGE_TOKENS;
+            size_t blocks = tokens / CUDA_ATTEND_BLOCK + 1; /* the smaller of the two blocks */
             size_t row = (size_t)o->a.attn.heads * blocks * (o->a.attn.dv + 2) * 4;
             s.part =
                 base_max(s.part, base_max(row, base_min(row * p->limits.rows_max, CUDA_PART_SIZE)));
         }
     }
+    if (s.image) /* gemm.cu's sums of classes lie there too */
+        s.part = base_max(s.part, CUDA_SUMS_SIZE);
     return s;
 }
 
@@ -172,6 +181,17 @@ static struct cuda_step_sizes cuda_step_measure(const struct prepared *p)
 static size_t cuda_step_work_size(struct cuda_step_sizes s)
 {
     return (1 + 3 * (s.experts + s.pairs + 1)) * 4;
+}
+
+/* A value and an id per chunk of a row; a sum per 256 ids. */
+static size_t cuda_step_best_size(const struct prepared *p)
+{
+    return (size_t)p->limits.outs_max * (p->plan->vocab / CUDA_SAMPLE_CHUNK + 1) * 8;
+}
+
+static size_t cuda_step_sums_size(const struct prepared *p)
+{
+    return (size_t)p->limits.outs_max * (p->plan->vocab / 256 + 1) * 4;
 }
 
 static bool cuda_step_new_buffers(struct prepared *p, struct err *e)
@@ -186,10 +206,13 @@ static bool cuda_step_new_buffers(struct prepared *p, struct err *e)
            cuda_backend_alloc(d, "scratch", s.elements / 32 * 4, &p->act_d, e) &&
            cuda_backend_alloc(d, "scratch", s.elements / 32 * 2, &p->act_s, e) &&
            cuda_backend_alloc(d, "scratch", s.floats * 4, &p->act_f, e) &&
+           (s.image == 0 || cuda_backend_alloc(d, "scratch", s.image, &p->act_image, e)) &&
            cuda_backend_alloc(d, "scratch", s.part, &p->part, e) &&
            cuda_backend_alloc(d, "scratch", cuda_step_work_size(s), &p->work, e) &&
            cuda_backend_alloc(d, "scratch", s.pairs * 4, &p->pair, e) &&
            cuda_backend_alloc(d, "scratch", logits, &p->adjusted, e) &&
+           cuda_backend_alloc(d, "scratch", cuda_step_best_size(p), &p->best, e) &&
+           cuda_backend_alloc(d, "scratch", cuda_step_sums_size(p), &p->sums, e) &&
            cuda_backend_alloc(d, "scratch", p->in_size, &p->in, e) &&
            cuda_backend_alloc(d, "scratch", p->out_size, &p->out, e) &&
            cuda_backend_check(d, d->driver->host_alloc((void **)&p->in_host, p->in_size, 0),
@@ -242,10 +265,13 @@ void cuda_step_free(struct device *d, struct prepared *p)
     cuda_backend_free(d, p->act_d, s.elements / 32 * 4);
     cuda_backend_free(d, p->act_s, s.elements / 32 * 2);
     cuda_backend_free(d, p->act_f, s.floats * 4);
+    cuda_backend_free(d, p->act_image, s.image);
     cuda_backend_free(d, p->part, s.part);
     cuda_backend_free(d, p->work, cuda_step_work_size(s));
     cuda_backend_free(d, p->pair, s.pairs * 4);
     cuda_backend_free(d, p->adjusted, (size_t)p->limits.outs_max * p->plan->vocab * 4);
+    cuda_backend_free(d, p->best, cuda_step_best_size(p));
+    cuda_backend_free(d, p->sums, cuda_step_sums_size(p));
     cuda_backend_free(d, p->in, p->in_size);
     cuda_backend_free(d, p->out, p->out_size);
     if (p->in_host)

@@ -46,16 +46,38 @@ static __device__ __forceinline__ void ops_quantise4(const cuda_act_args &a, uin
         sum += __shfl_xor_sync(~0u, sum, d);
     if (k >= a.kp)
         return;
-    const size_t at = (size_t)row * a.kp + k;
-    *(uint32_t *)(common_ptr<int8_t>(a.q) + at) =
-        (c[0] & 255) | (c[1] & 255) << 8 | (c[2] & 255) << 16 | (uint32_t)c[3] << 24;
     const float d = is_zero ? 0.0f : __fdiv_rn(amax, 127.0f);
+    if (a.image) {
+        row += a.row_first;
+        uint8_t *image = common_image(a, row, k);
+        *common_image_codes(image, row, k) = __halves2half2(__int2half_rn(c[0]),
+                                                            __int2half_rn(c[1]));
+        *common_image_codes(image, row, k + 2) = __halves2half2(__int2half_rn(c[2]),
+                                                                __int2half_rn(c[3]));
+        if (k % 32 == 0)
+            common_image_scale(a, image, row, k, d, sum);
+        return;
+    }
+    const size_t at = (size_t)row * a.kp + k;
+    *(uint32_t *)(common_ptr<int8_t>(a.q) + (size_t)row * a.kp + common_place(k)) =
+        (c[0] & 255) | (c[1] & 255) << 8 | (c[2] & 255) << 16 | (uint32_t)c[3] << 24;
     if (k % 32 == 0)
         common_ptr<int16_t>(a.s)[at / 32] = (int16_t)sum;
     if (k % 32 == 0 && a.form == CUDA_FORM_INT8_32)
         common_ptr<float>(a.d)[at / 32] = d;
     if (k % 256 == 0 && a.form == CUDA_FORM_INT8_256)
         common_ptr<float>(a.d)[at / 256] = d;
+}
+
+/* Inputs without gaps into an int8 form: four columns a thread. grid: x = kp / 1024, y = rows. */
+KERNEL __launch_bounds__(256) ops_act4(const __grid_constant__ cuda_act_args a)
+{
+    __shared__ uint32_t most[8];
+    common_release();
+    common_wait();
+    const uint32_t k = (blockIdx.x * 256 + threadIdx.x) * 4;
+    ops_quantise4(a, blockIdx.y, k,
+                  k < a.k ? ops_load4(a.x, blockIdx.y, k) : float4{0, 0, 0, 0}, most);
 }
 
 /* The common case: rms_norm of a whole row of up to 4096 columns, a multiple of 4, four a thread.
@@ -265,12 +287,12 @@ static __device__ __forceinline__ void ops_store(const cuda_kv_write_args &a, ui
     const uint32_t width = is_v ? a.kv.dv : a.kv.dk;
     __half *to = ops_slot(a, row, head, is_v);
     if (to)
-        for (uint32_t i = threadIdx.x; i < width; i += blockDim.x)
+        for (uint32_t i = threadIdx.x & 31; i < width; i += 32)
             to[i] = __float2half_rn(common_view(is_v ? a.v : a.k, row, head * width + i));
 }
 
-/* grid: x = kv heads, y = rows. */
-KERNEL __launch_bounds__(128) ops_kv_write(const __grid_constant__ cuda_kv_write_args a)
+/* grid: x = kv heads, y = rows; a warp. */
+KERNEL __launch_bounds__(32) ops_kv_write(const __grid_constant__ cuda_kv_write_args a)
 {
     common_release();
     common_wait();
@@ -278,13 +300,15 @@ KERNEL __launch_bounds__(128) ops_kv_write(const __grid_constant__ cuda_kv_write
     ops_store(a, blockIdx.y, blockIdx.x, true);
 }
 
-/* grid: x = heads of q, then of k, then of v, y = rows; a warp. */
-KERNEL __launch_bounds__(32) ops_rope_qk(const __grid_constant__ cuda_rope_qk_args a)
+/* grid: x = heads of q, then of k, then of v, by fours, y = rows; a warp per head. */
+KERNEL __launch_bounds__(128) ops_rope_qk(const __grid_constant__ cuda_rope_qk_args a)
 {
     common_release();
     common_wait();
     const uint32_t row = blockIdx.y, kv_heads = a.write.kv.kv_heads;
-    uint32_t head = blockIdx.x;
+    uint32_t head = blockIdx.x * 4 + threadIdx.x / 32;
+    if (head >= a.q.heads + 2 * kv_heads)
+        return;
     if (head < a.q.heads) {
         ops_target out = {
             common_ptr<float>(a.q.out) + ((size_t)row * a.q.heads + head) * a.q.head_dim, nullptr};

@@ -139,8 +139,7 @@ KERNEL __launch_bounds__(32) pack_weight(const __grid_constant__ cuda_pack_args 
         for (uint32_t j = 0; j < 4; j++)
             for (uint32_t b = 0; b < 4; b++) {
                 uint32_t t = lane & 3, h = j >> 1;
-                uint32_t k = sub * 32 + (a.format == CUDA_FORMAT_Q6_K ? 16 * h + 4 * t + b
-                                                                      : 8 * t + 4 * h + b);
+                uint32_t k = sub * 32 + 16 * h + 4 * t + b;
                 const uint8_t *row = rows[j & 1];
                 int q = row && k0 + k < a.cols ? pack_code(a.format, row, k0, k) : 0;
                 if (a.format == CUDA_FORMAT_Q8_0) {

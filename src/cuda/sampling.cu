@@ -331,6 +331,114 @@ static __device__ void sample_adjust(float *x, const float *raw, uint32_t n, uin
     __syncthreads();
 }
 
+/* ---- raw logits: maximum and sums, by many blocks ---- */
+
+static __device__ __forceinline__ uint32_t sample_chunks(uint32_t vocab)
+{
+    return (vocab + CUDA_SAMPLE_CHUNK - 1) / CUDA_SAMPLE_CHUNK;
+}
+
+/* Largest of a row's chunks and its lowest id; the same in every thread. */
+static __device__ float sample_raw_best(const cuda_sample_args &a, uint32_t row, int *id)
+{
+    const uint32_t chunks = sample_chunks(a.vocab);
+    const float *best = common_ptr<const float>(a.best) + (size_t)row * chunks * 2;
+    float most = best[0];
+    *id = ((const int *)best)[1];
+    for (uint32_t i = 1; i < chunks; i++)
+        if (best[2 * i] > most) {
+            most = best[2 * i];
+            *id = ((const int *)best)[2 * i + 1];
+        }
+    return most;
+}
+
+/* Their sum of exp(x - best), from the sums of 256 as sample_sum adds them. */
+static __device__ float sample_raw_sum(const cuda_sample_args &a, uint32_t row)
+{
+    const uint32_t blocks = (a.vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
+    const float *sums = common_ptr<const float>(a.sums) + (size_t)row * blocks;
+    float total = 0;
+    for (uint32_t b = threadIdx.x & 31; b < blocks; b += 32)
+        total = __fadd_rn(total, sums[b]);
+    for (int d = 16; d; d >>= 1)
+        total = __fadd_rn(total, __shfl_xor_sync(~0u, total, d));
+    return total;
+}
+
+/* grid: x = chunks, y = output rows. */
+KERNEL __launch_bounds__(512) sample_best_part(const __grid_constant__ cuda_sample_args a)
+{
+    __shared__ float room[16];
+    __shared__ int ids[16];
+    common_release();
+    common_wait();
+    const uint32_t first = blockIdx.x * CUDA_SAMPLE_CHUNK, row = blockIdx.y;
+    const float *x = common_ptr<const float>(a.logits) + (size_t)row * a.vocab;
+    float best = -COMMON_INFINITY;
+    int at = INT32_MAX;
+#pragma unroll
+    for (uint32_t i = threadIdx.x; i < CUDA_SAMPLE_CHUNK; i += 512) {
+        const float v = first + i < a.vocab ? x[first + i] : -COMMON_INFINITY;
+        if (first + i < a.vocab && (v > best || at == INT32_MAX)) {
+            best = v;
+            at = (int)(first + i);
+        }
+    }
+    for (int d = 16; d; d >>= 1) {
+        const float other = __shfl_xor_sync(~0u, best, d);
+        const int oat = __shfl_xor_sync(~0u, at, d);
+        if (other > best || (other == best && oat < at)) {
+            best = other;
+            at = oat;
+        }
+    }
+    if ((threadIdx.x & 31) == 0) {
+        room[threadIdx.x / 32] = best;
+        ids[threadIdx.x / 32] = at;
+    }
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    for (int w = 1; w < 16; w++)
+        if (room[w] > best || (room[w] == best && ids[w] < at)) {
+            best = room[w];
+            at = ids[w];
+        }
+    float *out =
+        common_ptr<float>(a.best) + ((size_t)row * sample_chunks(a.vocab) + blockIdx.x) * 2;
+    out[0] = best;
+    ((int *)out)[1] = at;
+}
+
+/* grid: x = chunks, y = output rows; a warp per 256 ids, as in sample_sum. */
+KERNEL __launch_bounds__(512) sample_sums_part(const __grid_constant__ cuda_sample_args a)
+{
+    common_release();
+    common_wait();
+    const uint32_t lane = threadIdx.x & 31, row = blockIdx.y;
+    const uint32_t b = blockIdx.x * (CUDA_SAMPLE_CHUNK / SAMPLE_BLOCK) + threadIdx.x / 32;
+    const uint32_t blocks = (a.vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
+    const float *x = common_ptr<const float>(a.logits) + (size_t)row * a.vocab;
+    if (b >= blocks)
+        return;
+    int unused;
+    const float best = sample_raw_best(a, row, &unused);
+    float sum = 0, v[SAMPLE_BLOCK / 32];
+#pragma unroll
+    for (uint32_t i = 0; i < SAMPLE_BLOCK / 32; i++) {
+        const uint32_t at = b * SAMPLE_BLOCK + i * 32 + lane;
+        v[i] = at < a.vocab ? x[at] : -COMMON_INFINITY;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < SAMPLE_BLOCK / 32; i++)
+        sum = __fadd_rn(sum, expf(__fmul_rn(__fsub_rn(v[i], best), 1.0f)));
+    for (int d = 16; d; d >>= 1)
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, d));
+    if (lane == 0)
+        common_ptr<float>(a.sums)[(size_t)row * blocks + b] = sum;
+}
+
 /* grid: x = output rows. */
 KERNEL __launch_bounds__(SAMPLE_THREADS) sample_row(const __grid_constant__ cuda_sample_args a)
 {
@@ -356,8 +464,8 @@ KERNEL __launch_bounds__(SAMPLE_THREADS) sample_row(const __grid_constant__ cuda
     else
         sample_adjust(x, raw, n, row, adjust, adjust_count, mask);
     int raw_id, best_id;
-    float raw_best = sample_best(raw, n, &raw_id, s);
-    float raw_lse = __fadd_rn(raw_best, logf(sample_sum(raw, n, raw_best, 1.0f, s)));
+    const float raw_best = sample_raw_best(a, row, &raw_id);
+    const float raw_lse = __fadd_rn(raw_best, logf(sample_raw_sum(a, row)));
     best_id = raw_id;
     float best = changes ? sample_best(x, n, &best_id, s) : raw_best;
     __syncthreads();

@@ -6,8 +6,8 @@
  *            eight sums of an output are then added in the order of the warps. Neither the order
  *            nor the shapes depend on how many columns there are, so a column's bits do not
  *            either. Per record and output: types with a scale per 32 add one fma per block of 32
- *            (with a minimum: one more), K types one fma for the whole record (integers sum exactly
- *            before) and one for the minimums.
+ *            (with a minimum: one more), K types one fma per unit (dequant_unit: integers sum
+ *            exactly before) and one for the minimums.
  *
  *     tile   | rec 0 | rec 1 | ... | rec 7 | rec 8 | ...      warp 0: 0, 8, ..   warp 1: 1, 9, ..
  *
@@ -111,33 +111,26 @@ template <int FORMAT> struct matmul_column {
     uint4 s[2];
 };
 
-/* ONE: there is only column 0. Every lane may then feed it: only lanes t = 0 read column 0 back. */
-template <int FORMAT, bool ONE>
+template <int FORMAT>
 static __device__ __forceinline__ void matmul_load_column(matmul_column<FORMAT> &c,
                                                           const matmul_input &in, uint32_t record,
                                                           int b_row, const int *c_row,
                                                           uint32_t lane)
 {
-    const uint32_t t = lane & 3;
     const size_t k0 = (size_t)record * CUDA_RECORD_K;
 #pragma unroll
-    for (int sub = 0; sub < 8; sub++) {
-        if constexpr (!ONE)
-            c.b[sub] = {0, 0};
-        if (ONE || b_row >= 0) {
-            const int8_t *q = in.q + (size_t)(ONE ? c_row[0] : b_row) * in.kp + k0 + sub * 32;
-            if constexpr (FORMAT == CUDA_FORMAT_Q6_K) {
-                c.b[sub].x = *reinterpret_cast<const uint32_t *>(q + 4 * t);
-                c.b[sub].y = *reinterpret_cast<const uint32_t *>(q + 16 + 4 * t);
-            } else {
-                c.b[sub] = *reinterpret_cast<const uint2 *>(q + 8 * t);
-            }
-        }
+    for (int pair = 0; pair < 4; pair++) {
+        uint4 b = {0, 0, 0, 0};
+        if (b_row >= 0)
+            b = reinterpret_cast<const uint4 *>(in.q + (size_t)b_row * in.kp + k0)[4 * (lane & 3) +
+                                                                                   pair];
+        c.b[2 * pair] = {b.x, b.y};
+        c.b[2 * pair + 1] = {b.z, b.w};
     }
 #pragma unroll
-    for (int i = 0; i < (ONE ? 1 : 2); i++) {
+    for (int i = 0; i < 2; i++) {
         c.s[i] = {0, 0, 0, 0};
-        if (!ONE && c_row[i] < 0) {
+        if (c_row[i] < 0) {
 #pragma unroll
             for (int j = 0; j < (dequant_is_k(FORMAT) ? 1 : 8); j++)
                 c.d[j][i] = 0;
@@ -211,7 +204,7 @@ static __device__ __forceinline__ int matmul_i8_at(const uint4 &v, int i)
 
 /* Integer sums of block `sub` into K sums, or by one fma (with a minimum: two) into acc.
  * c, sum, acc[i]: row g + 8 * (i >> 1), column 2t + (i & 1). */
-template <int FORMAT, bool ONE>
+template <int FORMAT>
 static __device__ __forceinline__ void matmul_block(float acc[4], int sum[4], const uint32_t a[4],
                                                     const matmul_record<FORMAT> &r,
                                                     const matmul_column<FORMAT> &col, int sub)
@@ -222,14 +215,14 @@ static __device__ __forceinline__ void matmul_block(float acc[4], int sum[4], co
         matmul_mma_s8_16(c, a[0], a[1], col.b[sub].x);
         matmul_mma_s8_16(e, a[2], a[3], col.b[sub].y);
 #pragma unroll
-        for (int i = 0; i < 4; i += ONE ? 2 : 1)
+        for (int i = 0; i < 4; i++)
             sum[i] += c[i] * matmul_i8_at(r.scale[i >> 1], 2 * sub) +
                       e[i] * matmul_i8_at(r.scale[i >> 1], 2 * sub + 1);
         return;
     }
     matmul_mma_s8(c, a, col.b[sub].x, col.b[sub].y);
 #pragma unroll
-    for (int i = 0; i < 4; i += ONE ? 2 : 1) {
+    for (int i = 0; i < 4; i++) {
         if constexpr (dequant_is_k(FORMAT)) {
             sum[i] += c[i] * matmul_u8_at(r.scale[i >> 1], sub);
             continue;
@@ -242,17 +235,29 @@ static __device__ __forceinline__ void matmul_block(float acc[4], int sum[4], co
     }
 }
 
-/* The float part of a K record: integers are complete, one fma for them, one for the minimums. */
-template <int FORMAT, bool ONE>
-static __device__ __forceinline__ void matmul_finish_k(float acc[4], const int sum[4],
+/* A unit of a K record is complete as integers: one fma for it. */
+template <int FORMAT>
+static __device__ __forceinline__ void matmul_add_unit(float acc[4], int sum[4],
                                                        const matmul_record<FORMAT> &r,
                                                        const matmul_column<FORMAT> &col)
 {
 #pragma unroll
-    for (int i = 0; i < 4; i += ONE ? 2 : 1) {
+    for (int i = 0; i < 4; i++) {
+        float d = common_half((uint16_t)r.super[i >> 1]);
+        acc[i] = fmaf(__fmul_rn(d, col.d[0][i & 1]), (float)sum[i], acc[i]);
+        sum[i] = 0;
+    }
+}
+
+/* The minimums of a K record: one fma. */
+template <int FORMAT>
+static __device__ __forceinline__ void matmul_add_mins(float acc[4],
+                                                       const matmul_record<FORMAT> &r,
+                                                       const matmul_column<FORMAT> &col)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
         const int h = i >> 1, c = i & 1;
-        float d = common_half((uint16_t)r.super[h]);
-        acc[i] = fmaf(__fmul_rn(d, col.d[0][c]), (float)sum[i], acc[i]);
         if constexpr (dequant_has_min(FORMAT)) {
             float m = common_half((uint16_t)(r.super[h] >> 16));
             int low = __dp2a_lo((int)col.s[c].x, (int)r.scale[h].z, 0);
@@ -265,7 +270,7 @@ static __device__ __forceinline__ void matmul_finish_k(float acc[4], const int s
 }
 
 /* Adds one record for a column tile. */
-template <int FORMAT, bool ONE>
+template <int FORMAT>
 static __device__ __forceinline__ void matmul_add(float acc[4], const matmul_record<FORMAT> &r,
                                                   const matmul_column<FORMAT> &col)
 {
@@ -274,10 +279,13 @@ static __device__ __forceinline__ void matmul_add(float acc[4], const matmul_rec
     for (int sub = 0; sub < 8; sub++) {
         uint32_t a[4];
         matmul_unpack<FORMAT>(a, r, sub);
-        matmul_block<FORMAT, ONE>(acc, sum, a, r, col, sub);
+        matmul_block<FORMAT>(acc, sum, a, r, col, sub);
+        if constexpr (dequant_is_k(FORMAT))
+            if (sub % (dequant_unit(FORMAT) / 32) == dequant_unit(FORMAT) / 32 - 1)
+                matmul_add_unit<FORMAT>(acc, sum, r, col);
     }
     if constexpr (dequant_is_k(FORMAT))
-        matmul_finish_k<FORMAT, ONE>(acc, sum, r, col);
+        matmul_add_mins<FORMAT>(acc, r, col);
 }
 
 /* ---- the ring ---- */
@@ -374,7 +382,7 @@ static __device__ __forceinline__ void matmul_item_float(float *acc, const uint8
     }
 }
 
-template <int FORMAT, int NT, bool ONE>
+template <int FORMAT, int NT>
 static __device__ __forceinline__ void matmul_item_int8(float *acc, const uint8_t *rec,
                                                         const matmul_input &in, uint32_t record,
                                                         const int *b_row, const int *c_row,
@@ -385,8 +393,8 @@ static __device__ __forceinline__ void matmul_item_int8(float *acc, const uint8_
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         matmul_column<FORMAT> col;
-        matmul_load_column<FORMAT, ONE>(col, in, record, b_row[n], c_row + 2 * n, lane);
-        matmul_add<FORMAT, ONE>(acc + 4 * n, r, col);
+        matmul_load_column<FORMAT>(col, in, record, b_row[n], c_row + 2 * n, lane);
+        matmul_add<FORMAT>(acc + 4 * n, r, col);
     }
 }
 
@@ -547,8 +555,6 @@ static __device__ __forceinline__ void matmul_run(const cuda_matmul_args &a)
             c_row[i * 2] = matmul_in_row(a, j, i * 8 + 2 * t);
             c_row[i * 2 + 1] = matmul_in_row(a, j, i * 8 + 2 * t + 1);
         }
-        if constexpr (ONE)
-            b_row[0] = c_row[0] = matmul_in_row(a, j, 0);
         float gate[mine];
         for (uint32_t w = 0; w < weights; w++, phase ^= 1) {
             float acc[NT * 4];
@@ -567,7 +573,7 @@ static __device__ __forceinline__ void matmul_run(const cuda_matmul_args &a)
                         acc, piece, in, record * CUDA_RECORD_K + i % item::per_record * 64, b_row,
                         lane);
                 else
-                    matmul_item_int8<FORMAT, NT, ONE>(acc, piece, in, record, b_row, c_row, lane);
+                    matmul_item_int8<FORMAT, NT>(acc, piece, in, record, b_row, c_row, lane);
                 stage = stage + 1 == item::stages ? 0 : stage + 1;
                 __syncwarp();
             }
@@ -604,8 +610,8 @@ static __device__ __forceinline__ void matmul_run(const cuda_matmul_args &a)
     {                                                                                              \
         matmul_run<FORMAT, NT, COLUMNS == 1>(a);                                                   \
     }
+/* Columns at once: quantised types have one.cu for a single one. */
 #define MATMULS(name, FORMAT)                                                                      \
-    MATMUL(name, FORMAT, 1, 1)                                                                     \
     MATMUL(name, FORMAT, 8, 1) MATMUL(name, FORMAT, 16, 2) MATMUL(name, FORMAT, 32, 4)
 
 #endif

@@ -236,6 +236,8 @@ int main(void)
     static const struct attn_arg attns[] = {
         {{4, 4, 64, 64, 0, OP_MASK_CAUSAL, 0.125f, 0}, false},
         {{8, 2, 128, 128, 0, OP_MASK_CAUSAL, 0.0884f, 0}, false},
+        {{8, 1, 64, 64, 40, OP_MASK_CAUSAL, 0.125f, 0}, true},
+        {{6, 2, 128, 128, 33, OP_MASK_CAUSAL, 0.1f, 20.0f}, true},
         {{8, 1, 64, 32, 40, OP_MASK_CAUSAL, 0.125f, 0}, true},
         {{9, 3, 64, 64, 0, OP_MASK_CAUSAL, 0.125f, 50.0f}, false},
         {{16, 1, 256, 256, 0, OP_MASK_CAUSAL, 0.0625f, 0}, false},

@@ -84,7 +84,10 @@ void model_run_open(struct model_run *m, const char *path, const struct model_ru
                             .layout = malloc(sizeof(struct kv_layout))};
     arena_init(&m->arena, (size_t)64 << 20);
     plan_init(&m->plan, &m->arena, PLAN_KIND_MAIN);
-    m->backend = backend_table_find(STR("cpu"));
+    const char *backend = getenv("TEST_BACKEND"); /* a GPU, by hand: not in the usual runs */
+    m->backend = backend_table_pick(str_of(backend ? backend : "cpu"), &e);
+    if (!m->backend)
+        fail("backend", &e);
     struct device_options d = {.level = o->level, .act = o->act,
                                .threads = o->threads ? o->threads : 1};
     struct step_limits limits = {.rows_max = MODEL_RUN_ROWS, .seqs_max = MODEL_RUN_SEQS,
