@@ -73,6 +73,11 @@ struct cuda_inputs {
     size_t size;
 };
 
+/* The widest packed input, the most rows of one, the most experts. */
+struct cuda_sizes {
+    size_t elements, floats, part, pairs, experts, image;
+};
+
 struct prepared {
     struct prepared *next;
     struct device *d;
@@ -84,7 +89,8 @@ struct prepared {
     cuda_ptr act_q, act_d, act_s, act_f; /* packed inputs; act_f: a view without gaps */
     cuda_ptr act_image;                  /* the same for gemm.cu; 0: no step is that wide */
     cuda_ptr part, work, pair, adjusted, best, sums; /* best, sums: of logits, for sampling */
-    size_t part_size, act_k_max;
+    size_t part_size;
+    struct cuda_sizes sizes;
     uint8_t *in_host, *out_host;
     cuda_ptr in, out;
     size_t in_size, out_size;

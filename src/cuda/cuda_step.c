@@ -135,14 +135,9 @@ static bool cuda_step_new_freqs(struct prepared *p, struct err *e)
     return true;
 }
 
-/* The widest packed input, the most rows of one, the most experts. */
-struct cuda_step_sizes {
-    size_t elements, floats, part, pairs, experts, image;
-};
-
-static struct cuda_step_sizes cuda_step_measure(const struct prepared *p)
+static struct cuda_sizes cuda_step_measure(const struct prepared *p)
 {
-    struct cuda_step_sizes s = {0};
+    struct cuda_sizes s = {0};
     const struct plan *plan = p->plan;
     for (uint32_t i = 0; i < plan->ops_count; i++) {
         const struct op *o = &plan->ops[i];
@@ -178,7 +173,7 @@ static struct cuda_step_sizes cuda_step_measure(const struct prepared *p)
 }
 
 /* Chunks of experts' columns: each expert may have one that is not full. */
-static size_t cuda_step_work_size(struct cuda_step_sizes s)
+static size_t cuda_step_work_size(struct cuda_sizes s)
 {
     return (1 + 3 * (s.experts + s.pairs + 1)) * 4;
 }
@@ -197,7 +192,7 @@ static size_t cuda_step_sums_size(const struct prepared *p)
 static bool cuda_step_new_buffers(struct prepared *p, struct err *e)
 {
     struct device *d = p->d;
-    struct cuda_step_sizes s = cuda_step_measure(p);
+    struct cuda_sizes s = p->sizes = cuda_step_measure(p);
     p->part_size = s.part;
     p->in_size = cuda_step_inputs_size(p);
     p->out_size = cuda_step_answers(p).size;
@@ -234,6 +229,8 @@ bool cuda_step_prepare(struct device *d, const struct plan *plan, struct weight 
     if (!d->has_kv && m->layout)
         d->layout = *m->layout;
     d->prepared = p;
+    if (!d->has_kv && m->layout)
+        d->layout = *m->layout;
     if (!cuda_step_new_slots(p, e) || !cuda_step_new_freqs(p, e) || !cuda_step_new_buffers(p, e)) {
         cuda_step_free(d, p);
         return false;
@@ -252,7 +249,7 @@ void cuda_step_free(struct device *d, struct prepared *p)
     for (size_t i = 0; i < CUDA_GRAPHS_MAX; i++)
         if (p->graphs[i].exec)
             d->driver->graph_exec_free(p->graphs[i].exec);
-    struct cuda_step_sizes s = cuda_step_measure(p);
+    struct cuda_sizes s = p->sizes; /* weights may be gone */
     for (uint32_t i = 0; p->slots && i < p->plan->slots_count; i++)
         cuda_backend_free(d, p->slots[i],
                           (size_t)plan_rows_max(p->plan->slots[i].rows, &p->limits) *

@@ -34,6 +34,12 @@ static __device__ __forceinline__ uint32_t sample_key(float x)
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
+/* What is no number cannot be chosen. */
+static __device__ __forceinline__ float sample_number(float x)
+{
+    return x == x ? x : -COMMON_INFINITY;
+}
+
 static __device__ float sample_sum(const float *x, uint32_t n, float max, float scale,
                                    sample_shared &s)
 {
@@ -70,7 +76,7 @@ static __device__ float sample_best(const float *x, uint32_t n, int *id, sample_
     int at = INT32_MAX;
 #pragma unroll 8
     for (uint32_t i = threadIdx.x; i < n; i += SAMPLE_THREADS) {
-        float v = x[i];
+        float v = sample_number(x[i]);
         if (v > best || at == INT32_MAX) {
             best = v;
             at = (int)i;
@@ -379,7 +385,7 @@ KERNEL __launch_bounds__(512) sample_best_part(const __grid_constant__ cuda_samp
     int at = INT32_MAX;
 #pragma unroll
     for (uint32_t i = threadIdx.x; i < CUDA_SAMPLE_CHUNK; i += 512) {
-        const float v = first + i < a.vocab ? x[first + i] : -COMMON_INFINITY;
+        const float v = first + i < a.vocab ? sample_number(x[first + i]) : -COMMON_INFINITY;
         if (first + i < a.vocab && (v > best || at == INT32_MAX)) {
             best = v;
             at = (int)(first + i);
@@ -495,7 +501,9 @@ KERNEL __launch_bounds__(SAMPLE_THREADS) sample_row(const __grid_constant__ cuda
         id = sample_draw(x, n, best, best_id, r, s);
     }
     if (threadIdx.x == 0) {
+        if (!(best > -COMMON_INFINITY)) /* none to choose */
+            id = -1;
         common_ptr<int32_t>(a.ids)[row] = id;
-        common_ptr<float>(a.logprob)[row] = __fsub_rn(raw[id], raw_lse);
+        common_ptr<float>(a.logprob)[row] = id < 0 ? -COMMON_INFINITY : __fsub_rn(raw[id], raw_lse);
     }
 }
