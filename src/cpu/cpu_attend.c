@@ -66,7 +66,8 @@ void cpu_attend_write(struct prepared *p, const struct op *o)
                                    .page = p->row_page,
                                    .pos = s->pos,
                                    .op = &o->a.kv,
-                                   .rows = s->rows}};
+                                   .rows = s->rows,
+                                   .type = p->d->layout.type}};
     j.per_chunk = 32;
     struct thread_job job = {write_chunk, &j, (s->rows + 31) / 32};
     cpu_run_region(p, &job);
@@ -153,13 +154,15 @@ static void run_block(const struct attend_job *j, const struct unit *u, uint32_t
                           .rows = u->rows,
                           .heads = j->heads,
                           .pos = p->step->pos + u->row,
+                          .type = p->d->layout.type,
                           .first = block * CPU_ATTN_BLOCK,
                           .op = op,
                           .state = state,
                           .scratch = scratch};
     a.q = j->q.p + u->row * j->q.row + (size_t)u->kv_head * j->heads * a.q_head;
     a.tokens = (uint32_t)base_min(CPU_ATTN_BLOCK, u->end - a.first);
-    size_t k_size = cpu_kernels_k_size(op->dk), v_size = cpu_kernels_v_size(op->dv);
+    size_t k_size = cpu_kernels_kv_size(a.type, op->dk);
+    size_t v_size = cpu_kernels_kv_size(a.type, op->dv);
     for (uint32_t i = 0; i < (a.tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS; i++) {
         const uint8_t *page = page_of(p, j->layer, u->seq, block * CPU_ATTN_PAGES + i);
         if (!page)

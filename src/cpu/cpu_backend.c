@@ -95,9 +95,9 @@ static void backend_info(struct device *d, struct device_info *out)
     memset(out, 0, sizeof(*out));
     snprintf(out->name, sizeof(out->name), "CPU");
     snprintf(out->level, sizeof(out->level), "%s", machine_level_name(d->k.level));
-    snprintf(out->numerics, sizeof(out->numerics), "cpu %s%s act=%s kv=f16 rules=%d",
+    snprintf(out->numerics, sizeof(out->numerics), "cpu %s%s act=%s kv=%s rules=%d",
              machine_level_name(d->k.level), d->k.has_bf16 ? "+bf16" : "", act_name(d->act),
-             NUMERICS_RULES);
+             d->layout.type == KV_TYPE_F32 ? "f32" : "f16", NUMERICS_RULES);
     out->threads = d->workers;
     out->memory_total = d->mem.bytes_max;
     out->memory_used = d->mem.bytes_used;

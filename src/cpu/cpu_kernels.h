@@ -171,20 +171,23 @@ struct rope_args {
 
 /* ---- attention ----
  *
- * A page holds 32 tokens. For each layer: K of every head, then V of every head, all f16:
+ * A page holds 32 tokens. For each layer: K of every head, then V of every head, all f16, or f32:
  *
  *     K [kv_heads][dk][32]   tokens fastest: 32 scores at once, no sum across lanes
  *     V [kv_heads][32][dv]
  */
-static inline size_t cpu_kernels_k_size(uint32_t dk) { return (size_t)dk * KV_PAGE_TOKENS * 2; }
-static inline size_t cpu_kernels_v_size(uint32_t dv) { return (size_t)dv * KV_PAGE_TOKENS * 2; }
+static inline size_t cpu_kernels_kv_size(enum kv_type t, uint32_t columns)
+{
+    return (size_t)columns * KV_PAGE_TOKENS * kv_type_size(t);
+}
 
 struct kv_write_args {
     struct cpu_view k, v;     /* columns kv_heads * dk, kv_heads * dv */
     uint8_t *const *page;     /* [rows] the layer's part of the row's page */
-    const int32_t *pos;       /* [rows]; slot pos % 32. Values are cut to the finite f16 range */
+    const int32_t *pos;       /* [rows]; slot pos % 32 */
     const struct op_kv *op;
     uint32_t rows;
+    enum kv_type type;        /* F16: values are cut to its finite range */
 };
 
 /* Reduction over blocks of 256 absolute positions, each from zero, merged in order of position.
@@ -206,6 +209,7 @@ struct attn_args {
     uint32_t rows, heads;
     const int32_t *pos;    /* [rows] */
     const void *k[CPU_ATTN_PAGES], *v[CPU_ATTN_PAGES]; /* of this K/V head; NULL: not there */
+    enum kv_type type;     /* of k and v */
     uint32_t first;        /* position of the block's first token, a multiple of the block */
     uint32_t tokens;       /* stored in the block, 1 .. 256 */
     const struct op_attn *op;

@@ -177,6 +177,10 @@ done:
 
 /* --- load ---------------------------------------------------------------------------------- */
 
+static const enum act engine_acts[API_ACTIVATIONS_COUNT_] = {
+    [API_ACTIVATIONS_AUTO] = ACT_AUTO, [API_ACTIVATIONS_FLOAT] = ACT_F32,
+    [API_ACTIVATIONS_INT8] = ACT_INT8, [API_ACTIVATIONS_INT16] = ACT_INT16};
+
 static bool engine_open_text(struct engine *en, const struct api_load *l, struct err *e)
 {
     char path[4096];
@@ -201,15 +205,12 @@ static bool engine_open_plan(struct engine *en, struct err *e)
     plan_init(&en->plan, &en->arena, PLAN_KIND_MAIN);
     return arch->build(&en->plan, PLAN_KIND_MAIN, &en->hparams, e) &&
            plan_expand(&en->plan, en->backend->ops, e) && plan_finish(&en->plan, e) &&
-           plan_kv_layout(&en->plan, KV_TYPE_F16, &en->layout, e) &&
+           plan_kv_layout(&en->plan, en->kv_type, &en->layout, e) &&
            weights_bind(&en->weights, &en->plan, en->file, arch->ignored, &en->arena, e);
 }
 
 static bool engine_open_device(struct engine *en, const struct api_load *l, struct err *e)
 {
-    static const enum act acts[API_ACTIVATIONS_COUNT_] = {
-        [API_ACTIVATIONS_AUTO] = ACT_AUTO, [API_ACTIVATIONS_FLOAT] = ACT_F32,
-        [API_ACTIVATIONS_INT8] = ACT_INT8, [API_ACTIVATIONS_INT16] = ACT_INT16};
     char level[16];
     if (l->kv != API_KV_F16)
         return err_set(e, ERR_UNSUPPORTED, "kv: int8 is not built yet");
@@ -218,8 +219,11 @@ static bool engine_open_device(struct engine *en, const struct api_load *l, stru
                        sizeof level - 1, l->level.len);
     memcpy(level, l->level.len ? l->level.p : "", l->level.len);
     level[l->level.len] = 0;
-    struct device_options o = {.level = l->level.len ? level : NULL, .act = acts[l->activations],
-                               .threads = l->threads, .memory_max = l->memory_bytes};
+    struct device_options o = {.level = l->level.len ? level : NULL,
+                               .act = engine_acts[l->activations],
+                               .threads = l->threads,
+                               .memory_max = l->memory_bytes};
+    en->kv_type = backend_kv_type(o.act);
     en->backend = backend_table_pick(l->backend, e);
     if (!en->backend || !en->backend->open(&en->device, &o, e))
         return false;

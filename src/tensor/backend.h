@@ -27,6 +27,12 @@ struct weight; /* weights.h */
  * int8 planes. AUTO: the backend's constant table by level and weight type. */
 enum act { ACT_F32, ACT_INT8, ACT_INT16, ACT_COUNT, ACT_AUTO = ACT_COUNT };
 
+/* The pages that go with it: f16 alone moves first ids of Qwen2.5 (docs/NUMBERS.md, 2026-11-29). */
+static inline enum kv_type backend_kv_type(enum act a)
+{
+    return a == ACT_F32 ? KV_TYPE_F32 : KV_TYPE_F16;
+}
+
 struct device_options {
     const char *level;    /* at most this step of the staircase ("avx2"); NULL: the best there is */
     enum act act;

@@ -22,7 +22,11 @@
 #define KV_PAGE_NONE 0xffffffffu /* not there: behind a window, or not yet needed */
 #define KV_STATE_NONE 0xffffu
 
-enum kv_type { KV_TYPE_F16 }; /* later: int8 with scales per token and head */
+/* F32 goes with float activations, the reference mode. Later: int8, scales per token and head. */
+enum kv_type { KV_TYPE_F16, KV_TYPE_F32 };
+
+/* Bytes of one number. */
+static inline size_t kv_type_size(enum kv_type t) { return t == KV_TYPE_F32 ? 4 : 2; }
 
 struct kv_layer {
     uint16_t layer;       /* op.layer */

@@ -12,6 +12,7 @@ struct problem {
     struct op_kv kv;
     uint32_t tokens, rows; /* stored; the last rows of them ask */
     enum kern_fill fill;
+    enum kv_type type;
     size_t page_size;
     uint32_t pages;
     uint8_t *got, *want; /* pages, as the level and as ref wrote them */
@@ -22,10 +23,11 @@ struct problem {
 
 static void describe(const struct problem *p, char *text, size_t size)
 {
-    snprintf(text, size, "attn %u/%u heads, dk %u, dv %u, %u tokens, %u rows, window %u, %s%s%s",
-             p->op.heads, p->op.kv_heads, p->op.dk, p->op.dv, p->tokens, p->rows, p->op.window,
-             kern_fill_name(p->fill), p->op.softcap > 0 ? ", softcap" : "",
-             p->op.mask == OP_MASK_FULL ? ", full" : "");
+    snprintf(text, size,
+             "attn %s, %u/%u heads, dk %u, dv %u, %u tokens, %u rows, window %u, %s%s%s",
+             p->type == KV_TYPE_F32 ? "f32" : "f16", p->op.heads, p->op.kv_heads, p->op.dk,
+             p->op.dv, p->tokens, p->rows, p->op.window, kern_fill_name(p->fill),
+             p->op.softcap > 0 ? ", softcap" : "", p->op.mask == OP_MASK_FULL ? ", full" : "");
 }
 
 static void write_pages(struct kern *t, struct problem *p)
@@ -39,7 +41,8 @@ static void write_pages(struct kern *t, struct problem *p)
     kern_fill(v, p->tokens * dv, p->fill);
     struct kv_write_args a = {.k = {k, dk + 3, dk, (uint32_t)dk, 1},
                               .v = {v, dv, p->op.dv, p->op.dv, p->op.kv_heads},
-                              .page = to, .pos = pos, .op = &p->kv, .rows = p->tokens};
+                              .page = to, .pos = pos, .op = &p->kv, .rows = p->tokens,
+                              .type = p->type};
     for (uint32_t i = 0; i < p->tokens; i++) {
         pos[i] = (int32_t)i;
         to[i] = p->got + p->order[i / KV_PAGE_TOKENS] * p->page_size;
@@ -61,6 +64,7 @@ static void attend(const struct cpu_kernels *k, const struct problem *p, const u
     size_t width = cpu_kernels_state_width(p->op.dv), count = rows * heads;
     float *part = kern_new(count * width * 4, 4);
     void *scratch = kern_new(CPU_ATTN_SCRATCH, 0);
+    size_t k_size = p->op.kv_heads * cpu_kernels_kv_size(p->type, p->op.dk);
     for (size_t i = 0; i < count; i++) {
         memset(state + i * width, 0, width * 4);
         state[i * width] = i % 3 ? -INFINITY : 0.5f;
@@ -73,6 +77,7 @@ static void attend(const struct cpu_kernels *k, const struct problem *p, const u
                               .rows = rows,
                               .heads = heads,
                               .pos = p->pos + first,
+                              .type = p->type,
                               .first = block,
                               .tokens = (uint32_t)base_min(CPU_ATTN_BLOCK, p->tokens - block),
                               .op = &p->op,
@@ -84,7 +89,7 @@ static void attend(const struct cpu_kernels *k, const struct problem *p, const u
             bool is_gone = p->op.window && (at + 1) * KV_PAGE_TOKENS + p->op.window <=
                                                (uint32_t)p->pos[0];
             a.k[i] = is_gone ? NULL : page;
-            a.v[i] = is_gone ? NULL : page + p->op.kv_heads * cpu_kernels_k_size(p->op.dk);
+            a.v[i] = is_gone ? NULL : page + k_size;
         }
         k->attn_block(&a);
         struct attn_merge_args m = {state, part, (uint32_t)count, p->op.dv};
@@ -125,13 +130,13 @@ static void check_attend(struct kern *t, struct problem *p)
     kern_case(t, kern_differs(out, ref_out, n) == n, "%s: finish", what);
 }
 
-static void check(struct kern *t, struct op_attn op, uint32_t tokens, uint32_t rows,
-                  enum kern_fill fill)
+static void check_type(struct kern *t, enum kv_type type, struct op_attn op, uint32_t tokens,
+                       uint32_t rows, enum kern_fill fill)
 {
-    struct problem p = {.op = op, .tokens = tokens, .rows = rows, .fill = fill};
+    struct problem p = {.op = op, .tokens = tokens, .rows = rows, .fill = fill, .type = type};
     p.kv = (struct op_kv){op.kv_heads, op.dk, op.dv, op.window};
     p.pages = (tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
-    p.page_size = op.kv_heads * (cpu_kernels_k_size(op.dk) + cpu_kernels_v_size(op.dv));
+    p.page_size = op.kv_heads * cpu_kernels_kv_size(type, op.dk + op.dv);
     p.got = kern_new(p.pages * p.page_size, 0);
     p.want = kern_new(p.pages * p.page_size, 0);
     p.order = kern_new(p.pages * 4, 0);
@@ -155,6 +160,13 @@ static void check(struct kern *t, struct op_attn op, uint32_t tokens, uint32_t r
     char what[160];
     describe(&p, what, sizeof what);
     kern_case(t, kern_free_all(), "%s: wrote outside", what);
+}
+
+static void check(struct kern *t, struct op_attn op, uint32_t tokens, uint32_t rows,
+                  enum kern_fill fill)
+{
+    check_type(t, KV_TYPE_F16, op, tokens, rows, fill);
+    check_type(t, KV_TYPE_F32, op, tokens, rows, fill);
 }
 
 void kern_attn(struct kern *t)

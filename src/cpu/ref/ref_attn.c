@@ -20,18 +20,32 @@ static uint16_t to_f16(float x)
     return base_f32_to_f16(x);
 }
 
+static void put(void *page, enum kv_type type, size_t index, float x)
+{
+    if (type == KV_TYPE_F32)
+        ((float *)page)[index] = x;
+    else
+        ((uint16_t *)page)[index] = to_f16(x);
+}
+
+static float take(const void *page, enum kv_type type, size_t index)
+{
+    return type == KV_TYPE_F32 ? ((const float *)page)[index]
+                               : base_f16_to_f32(((const uint16_t *)page)[index]);
+}
+
 static void kv_write(const struct kv_write_args *a)
 {
     size_t heads = a->op->kv_heads, dk = a->op->dk, dv = a->op->dv;
     for (size_t r = 0; r < a->rows; r++) {
         size_t slot = (uint32_t)a->pos[r] % KV_PAGE_TOKENS;
-        uint16_t *k = (uint16_t *)(void *)a->page[r];
-        uint16_t *v = k + heads * dk * KV_PAGE_TOKENS;
+        uint8_t *k = a->page[r], *v = k + heads * cpu_kernels_kv_size(a->type, a->op->dk);
         for (size_t i = 0; i < heads * dk; i++)
-            k[i * KV_PAGE_TOKENS + slot] = to_f16(*column(&a->k, r, i));
+            put(k, a->type, i * KV_PAGE_TOKENS + slot, *column(&a->k, r, i));
         for (size_t h = 0; h < heads; h++)
             for (size_t i = 0; i < dv; i++)
-                v[(h * KV_PAGE_TOKENS + slot) * dv + i] = to_f16(*column(&a->v, r, h * dv + i));
+                put(v, a->type, (h * KV_PAGE_TOKENS + slot) * dv + i,
+                    *column(&a->v, r, h * dv + i));
     }
 }
 
@@ -47,10 +61,10 @@ static bool may_see(const struct attn_args *a, size_t row, uint32_t token)
 
 static float score_of(const struct attn_args *a, const float *q, uint32_t token)
 {
-    const uint16_t *k = a->k[token / KV_PAGE_TOKENS];
+    const void *k = a->k[token / KV_PAGE_TOKENS];
     float dot = 0.0f;
     for (size_t i = 0; i < a->op->dk; i++)
-        dot = fmaf(q[i], base_f16_to_f32(k[i * KV_PAGE_TOKENS + token % KV_PAGE_TOKENS]), dot);
+        dot = fmaf(q[i], take(k, a->type, i * KV_PAGE_TOKENS + token % KV_PAGE_TOKENS), dot);
     float score = a->op->scale * dot;
     if (a->op->softcap > 0.0f)
         score = a->op->softcap * vmath_tanh(score / a->op->softcap);
@@ -71,11 +85,11 @@ static void block_of(const struct attn_args *a, size_t row, const float *q, floa
         if (!may_see(a, row, t))
             continue;
         float p = vmath_exp(e[t] - max);
-        const uint16_t *v = a->v[t / KV_PAGE_TOKENS];
-        v += (size_t)(t % KV_PAGE_TOKENS) * dv;
+        const void *v = a->v[t / KV_PAGE_TOKENS];
+        size_t first = t % KV_PAGE_TOKENS * dv;
         lane[t % VMATH_LANES] += p;
         for (size_t i = 0; i < dv; i++)
-            state[2 + i] = fmaf(p, base_f16_to_f32(v[i]), state[2 + i]);
+            state[2 + i] = fmaf(p, take(v, a->type, first + i), state[2 + i]);
     }
     state[0] = max;
     state[1] = vmath_tree(lane);

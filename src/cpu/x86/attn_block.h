@@ -1,4 +1,4 @@
-/* attn_block - attention over pages of f16 K and V, one text for every x86 level.
+/* attn_block - attention over pages of f16 or f32 K and V, one text for every x86 level.
  *
  * Owns:      the tiles: scores of 32 tokens x some queries, values of some columns x some queries.
  * Not:       which block, which rows (cpu_attend), the definition (ref/ref_attn.c).
@@ -59,17 +59,28 @@ static void attn_set_span(const struct attn_args *a, struct attn_query *q, int32
     q->first = q->first < q->last ? q->first : q->last;
 }
 
+/* n numbers from index on; fewer than 16: the rest is zero. */
+VEC_INLINE vf attn_load(const void *p, size_t index, size_t n, bool is_f32)
+{
+    const uint8_t *at = (const uint8_t *)p + index * (is_f32 ? 4 : 2);
+    if (is_f32)
+        return n >= VEC_LANES ? vf_load((const float *)(const void *)at)
+                              : vf_load_part((const float *)(const void *)at, n);
+    return n >= VEC_LANES ? vf_from_f16(at) : vf_from_f16_part(at, n);
+}
+
 /* ---- scores ---- */
 
-VEC_INLINE void attn_page_scores(const struct attn_tile *t, uint32_t page, int nc)
+VEC_INLINE void attn_page_scores(const struct attn_tile *t, uint32_t page, int nc, bool is_f32)
 {
-    const uint8_t *k = t->a->k[page];
+    const void *k = t->a->k[page];
     size_t dk = t->a->op->dk;
     vf s[ATTN_QUERIES][2];
     VEC_UNROLL for (int c = 0; c < nc; c++)
         s[c][0] = s[c][1] = vf_zero();
-    for (size_t i = 0; i < dk; i++, k += KV_PAGE_TOKENS * 2) {
-        vf k0 = vf_from_f16(k), k1 = vf_from_f16(k + 32);
+    for (size_t i = 0; i < dk; i++) {
+        vf k0 = attn_load(k, i * KV_PAGE_TOKENS, 16, is_f32);
+        vf k1 = attn_load(k, i * KV_PAGE_TOKENS + 16, 16, is_f32);
         VEC_UNROLL for (int c = 0; c < nc; c++)
         {
             vf q = vf_set1(t->query[c].q[i]);
@@ -118,23 +129,18 @@ static void attn_softmax(const struct attn_query *q)
 /* ---- values ---- */
 
 VEC_INLINE void attn_token_values(const struct attn_tile *t, vf o[ATTN_QUERIES][ATTN_VECTORS],
-                                  uint32_t token, size_t column, int nc)
+                                  uint32_t token, size_t column, int nc, bool is_f32)
 {
-    size_t dv = t->a->op->dv;
-    const uint8_t *v = t->a->v[token / KV_PAGE_TOKENS];
+    size_t dv = t->a->op->dv, first = token % KV_PAGE_TOKENS * dv;
+    const void *v = t->a->v[token / KV_PAGE_TOKENS];
     bool is_edge = token < t->common_first || token >= t->common_last;
     if (!v)
         return;
-    v += (token % KV_PAGE_TOKENS * dv + column) * 2;
     vf x[ATTN_VECTORS];
     VEC_UNROLL for (int i = 0; i < ATTN_VECTORS; i++)
     {
         size_t at = column + 16 * (size_t)i;
-        x[i] = vf_zero();
-        if (at + 16 <= dv)
-            x[i] = vf_from_f16(v + 32 * i);
-        else if (at < dv)
-            x[i] = vf_from_f16_part(v + 32 * i, dv - at);
+        x[i] = at < dv ? attn_load(v, first + at, dv - at, is_f32) : vf_zero();
     }
     VEC_UNROLL for (int c = 0; c < nc; c++)
     {
@@ -146,7 +152,7 @@ VEC_INLINE void attn_token_values(const struct attn_tile *t, vf o[ATTN_QUERIES][
     }
 }
 
-VEC_INLINE void attn_values(const struct attn_tile *t, size_t column, int nc)
+VEC_INLINE void attn_values(const struct attn_tile *t, size_t column, int nc, bool is_f32)
 {
     size_t dv = t->a->op->dv;
     vf o[ATTN_QUERIES][ATTN_VECTORS];
@@ -154,7 +160,7 @@ VEC_INLINE void attn_values(const struct attn_tile *t, size_t column, int nc)
         VEC_UNROLL for (int i = 0; i < ATTN_VECTORS; i++)
             o[c][i] = vf_zero();
     for (uint32_t token = t->first; token < t->last; token++)
-        attn_token_values(t, o, token, column, nc);
+        attn_token_values(t, o, token, column, nc, is_f32);
     VEC_UNROLL for (int c = 0; c < nc; c++)
         VEC_UNROLL for (int i = 0; i < ATTN_VECTORS; i++)
         {
@@ -166,15 +172,38 @@ VEC_INLINE void attn_values(const struct attn_tile *t, size_t column, int nc)
         }
 }
 
-VEC_INLINE void attn_tile_run(const struct attn_tile *t, int nc)
+VEC_INLINE void attn_tile_run(const struct attn_tile *t, int nc, bool is_f32)
 {
     for (uint32_t p = t->first / KV_PAGE_TOKENS; p * KV_PAGE_TOKENS < t->last; p++)
         if (t->a->k[p])
-            attn_page_scores(t, p, nc);
+            attn_page_scores(t, p, nc, is_f32);
     for (int c = 0; c < nc; c++)
         attn_softmax(&t->query[c]);
     for (size_t column = 0; column < t->a->op->dv; column += 16 * ATTN_VECTORS)
-        attn_values(t, column, nc);
+        attn_values(t, column, nc, is_f32);
+}
+
+/* Every count of queries and type is compiled for itself. */
+#define ATTN_CASE(n)                                                                              \
+    case n:                                                                                       \
+        if (t->a->type == KV_TYPE_F32)                                                            \
+            attn_tile_run(t, n, true);                                                            \
+        else                                                                                      \
+            attn_tile_run(t, n, false);                                                           \
+        return;
+
+static void attn_tile_queries(const struct attn_tile *t, uint32_t count)
+{
+    switch (count) {
+        ATTN_CASE(1)
+        ATTN_CASE(2)
+        ATTN_CASE(3)
+#if ATTN_QUERIES > 3
+        ATTN_CASE(4)
+        ATTN_CASE(5)
+        ATTN_CASE(6)
+#endif
+    }
 }
 
 static void attn_run_queries(const struct attn_args *a, uint32_t first, uint32_t count)
@@ -193,28 +222,7 @@ static void attn_run_queries(const struct attn_args *a, uint32_t first, uint32_t
         t.common_first = q->first > t.common_first ? q->first : t.common_first;
         t.common_last = q->last < t.common_last ? q->last : t.common_last;
     }
-    switch (count) {
-    case 1:
-        attn_tile_run(&t, 1);
-        return;
-    case 2:
-        attn_tile_run(&t, 2);
-        return;
-    case 3:
-        attn_tile_run(&t, 3);
-        return;
-#if ATTN_QUERIES > 3
-    case 4:
-        attn_tile_run(&t, 4);
-        return;
-    case 5:
-        attn_tile_run(&t, 5);
-        return;
-    case 6:
-        attn_tile_run(&t, 6);
-        return;
-#endif
-    }
+    attn_tile_queries(&t, count);
 }
 
 static void attn_block(const struct attn_args *a)
@@ -240,26 +248,41 @@ static const float *attn_column(const struct cpu_view *v, size_t row, size_t c)
     return v->p + row * v->row + c / v->width * v->group + c % v->width;
 }
 
-static void attn_write_head(uint8_t *page, const struct kv_write_args *a, size_t r, size_t head)
+static void attn_write_f16(uint16_t *k, uint16_t *v, const float *from_k, const float *from_v,
+                           const struct op_kv *op)
 {
-    size_t dk = a->op->dk, dv = a->op->dv, slot = (uint32_t)a->pos[r] % KV_PAGE_TOKENS;
-    uint16_t *k = (uint16_t *)(void *)(page + head * cpu_kernels_k_size((uint32_t)dk)) + slot;
-    uint8_t *values = page + a->op->kv_heads * cpu_kernels_k_size((uint32_t)dk);
-    uint16_t *v = (uint16_t *)(void *)(values + head * cpu_kernels_v_size((uint32_t)dv));
-    const float *from = attn_column(&a->k, r, head * dk);
     uint16_t h[16];
-    for (size_t i = 0; i < dk; i += 16) {
-        size_t n = base_min(16, dk - i);
-        attn_to_f16(h, from + i, n);
+    for (size_t i = 0; i < op->dk; i += 16) {
+        size_t n = base_min(16, op->dk - i);
+        attn_to_f16(h, from_k + i, n);
         for (size_t j = 0; j < n; j++)
             k[(i + j) * KV_PAGE_TOKENS] = h[j];
     }
-    from = attn_column(&a->v, r, head * dv);
-    for (size_t i = 0; i < dv; i += 16) {
-        size_t n = base_min(16, dv - i);
-        attn_to_f16(h, from + i, n);
-        __builtin_memcpy(v + slot * dv + i, h, n * 2);
+    for (size_t i = 0; i < op->dv; i += 16) {
+        size_t n = base_min(16, op->dv - i);
+        attn_to_f16(h, from_v + i, n);
+        __builtin_memcpy(v + i, h, n * 2);
     }
+}
+
+static void attn_write_head(uint8_t *page, const struct kv_write_args *a, size_t r, size_t head)
+{
+    const struct op_kv *op = a->op;
+    size_t size = kv_type_size(a->type);
+    size_t slot = (uint32_t)a->pos[r] % KV_PAGE_TOKENS;
+    size_t k_size = cpu_kernels_kv_size(a->type, op->dk);
+    const float *from_k = attn_column(&a->k, r, head * op->dk);
+    const float *from_v = attn_column(&a->v, r, head * op->dv);
+    uint8_t *k = page + head * k_size + slot * size;
+    uint8_t *v = page + op->kv_heads * k_size + head * cpu_kernels_kv_size(a->type, op->dv) +
+                 slot * op->dv * size;
+    if (a->type == KV_TYPE_F32) {
+        for (size_t i = 0; i < op->dk; i++)
+            ((float *)(void *)k)[i * KV_PAGE_TOKENS] = from_k[i];
+        __builtin_memcpy(v, from_v, op->dv * 4);
+        return;
+    }
+    attn_write_f16((uint16_t *)(void *)k, (uint16_t *)(void *)v, from_k, from_v, op);
 }
 
 static void attn_kv_write(const struct kv_write_args *a)

@@ -33,13 +33,16 @@ struct world {
 
 static float noise(uint32_t i) { return sample_uniform(21, i, 0) * 2.0f - 1.0f; }
 
+#define K_SIZE cpu_kernels_kv_size(KV_TYPE_F16, DK) /* of one head in a page */
+#define V_SIZE cpu_kernels_kv_size(KV_TYPE_F16, DV)
+
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof *w);
     const struct op_kv kv = {KV_HEADS, DK, DV, 0};
     cpu_kernels_init(&kernels, CPU_LEVEL_REF, false);
     w->scratch = malloc(CPU_ATTN_SCRATCH);
-    size_t page_size = KV_HEADS * (cpu_kernels_k_size(DK) + cpu_kernels_v_size(DV));
+    size_t page_size = KV_HEADS * (K_SIZE + V_SIZE);
     for (uint32_t i = 0; i < PAGES; i++)
         w->page[i] = calloc(1, page_size);
     for (uint32_t t = 0; t < TOKENS; t++) {
@@ -93,9 +96,9 @@ static void attend(struct world *w, const struct op_attn *op, struct query x, fl
                                   .scratch = w->scratch};
             for (uint32_t i = 0; i < CPU_ATTN_PAGES && at / KV_PAGE_TOKENS + i < PAGES; i++) {
                 const uint8_t *page = w->page[at / KV_PAGE_TOKENS + i];
-                a.k[i] = page ? page + h * cpu_kernels_k_size(DK) : NULL;
-                a.v[i] = page ? page + KV_HEADS * cpu_kernels_k_size(DK) +
-                                    h * cpu_kernels_v_size(DV)
+                a.k[i] = page ? page + h * K_SIZE : NULL;
+                a.v[i] = page ? page + KV_HEADS * K_SIZE +
+                                    h * V_SIZE
                               : NULL;
             }
             kernels.attn_block(&a);
@@ -238,6 +241,26 @@ static void test_what_sees_nothing_is_zero_and_a_nan_stays_visible(void **state)
     w->q[10][0] = q;
 }
 
+static void test_pages_of_f32_keep_every_bit(void **state)
+{
+    (void)state;
+    const struct op_kv kv = {1, 2, 2, 0};
+    const struct op_attn op = {.heads = 1, .kv_heads = 1, .dk = 2, .dv = 2, .scale = 1};
+    float page[2 * (2 + 2) * KV_PAGE_TOKENS], block[2 + 2], scratch[CPU_ATTN_BLOCK];
+    uint8_t *row_page = (uint8_t *)page;
+    const float k[2] = {1e6f, 1.0f / 3}, v[2] = {-1e30f, 1.0f / 7}, q[2] = {1e-6f, 3};
+    const int32_t pos = 0;
+    struct kv_write_args w = {.k = {k, 2, 2, 2, 1}, .v = {v, 2, 2, 2, 1}, .page = &row_page,
+                              .pos = &pos, .op = &kv, .rows = 1, .type = KV_TYPE_F32};
+    kernels.kv_write(&w);
+    struct attn_args a = {.q = q, .q_row = 2, .q_head = 2, .rows = 1, .heads = 1, .pos = &pos,
+                          .type = KV_TYPE_F32, .k = {page}, .v = {page + 2 * KV_PAGE_TOKENS},
+                          .tokens = 1, .op = &op, .state = block, .scratch = scratch};
+    kernels.attn_block(&a);
+    assert_true(block[0] == fmaf(q[1], k[1], q[0] * k[0]) && block[1] == 1.0f);
+    assert_memory_equal(block + 2, v, sizeof v);
+}
+
 static void test_stored_numbers_are_cut_to_the_range_of_f16(void **state)
 {
     (void)state;
@@ -262,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_pages_behind_a_window_may_be_gone),
         cmocka_unit_test(test_rows_together_give_the_bits_of_rows_alone),
         cmocka_unit_test(test_what_sees_nothing_is_zero_and_a_nan_stays_visible),
+        cmocka_unit_test(test_pages_of_f32_keep_every_bit),
         cmocka_unit_test(test_stored_numbers_are_cut_to_the_range_of_f16),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
