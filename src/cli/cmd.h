@@ -95,6 +95,8 @@ void cmd_add_help(struct buf *out, const struct cmd *cmd);
 bool cmd_is_terminal(int fd);
 
 /* --- models, for every command that takes one (cmd_models.c) --- */
+/* Where the configuration says that models are; views into it. No file is checked. */
+struct library_options cmd_models_options(const struct cmd_context *c);
 
 /* The model of that name or path (BEHAVIOUR 4.2); its texts live in c->arena. ERR_NOT_FOUND,
  * ERR_REQUEST (ambiguous). Whether the file is sound shows when it is opened. */

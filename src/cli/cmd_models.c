@@ -23,13 +23,11 @@ static bool cmd_models_check(void *ctx, const struct library_entry *entry, struc
     return true;
 }
 
-static bool cmd_models_open(const struct cmd_context *c, bool own_only, bool checked,
-                            struct library **out, struct err *e)
+struct library_options cmd_models_options(const struct cmd_context *c)
 {
     const struct config_value *dirs = config_value(c->config, "sources.dirs");
-    struct library_options o = {
+    return (struct library_options){
         .own = config_text(c->config, "store"),
-        .own_only = own_only,
         .home = config_home(c->arena),
         .ollama = config_text(c->config, "sources.ollama"),
         .hf = config_text(c->config, "sources.hf"),
@@ -39,9 +37,16 @@ static bool cmd_models_open(const struct cmd_context *c, bool own_only, bool che
         .hf_home = config_env("HF_HOME"),
         .dirs = dirs->items,
         .dirs_count = dirs->items_count,
-        .check = checked ? cmd_models_check : NULL,
         .tag = VERSION_TEXT " " VERSION_GIT,
     };
+}
+
+static bool cmd_models_open(const struct cmd_context *c, bool own_only, bool checked,
+                            struct library **out, struct err *e)
+{
+    struct library_options o = cmd_models_options(c);
+    o.own_only = own_only;
+    o.check = checked ? cmd_models_check : NULL;
     return library_open(out, &o, e);
 }
 

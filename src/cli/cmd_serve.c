@@ -12,10 +12,12 @@
 #include "cli/cmd.h"
 #include "cli/config_keys.h"
 #include "cli/run_local.h"
-#include "serve/engine_leg.h"
+#include "serve/models_leg.h"
 #include "serve/server.h"
 
 #define CMD_SERVE_ADDRESSES_MAX 16
+#define CMD_SERVE_MODELS_MAX 16
+#define CMD_SERVE_BEGUN_MAX 4096u /* beside limits.queue: what a model runs at once */
 #define CMD_SERVE_CHILD_GRACE_MS 2000
 #define CMD_SERVE_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
 #define CMD_SERVE_PIPELINE_MAX ((size_t)256 << 10)
@@ -27,9 +29,13 @@ struct cmd_serve {
     uint32_t addresses_count;
     bool addresses_are_default;
     struct config_keys keys;
-    struct library_entry model;
+    struct library_entry models[CMD_SERVE_MODELS_MAX]; /* to load at start */
+    uint32_t models_count;
+    struct library_options library;
+    struct api_load load;
+    struct models_leg_options options;
     struct loop *loop;
-    struct engine_leg *leg;
+    struct models_leg *leg;
     struct server *server;
     struct loop_signal on_int, on_term;
     int signals;
@@ -51,7 +57,6 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
 {
     const struct config *config = s->c->config;
     *l = (struct api_load){
-        .path = s->model.path, .name = s->model.name,
         .context = cmd_serve_number(s, "engine.ctx"),
         .slots = cmd_serve_number(s, "engine.slots"),
         .batch = cmd_serve_number(s, "engine.batch"),
@@ -150,18 +155,31 @@ static bool cmd_serve_addresses(struct cmd_serve *s, struct err *e)
     return true;
 }
 
-static bool cmd_serve_model(struct cmd_serve *s, struct err *e)
+static bool cmd_serve_model(struct cmd_serve *s, str name, struct err *e)
+{
+    struct library_entry *m = &s->models[s->models_count];
+    if (s->models_count == CMD_SERVE_MODELS_MAX)
+        return err_set(e, ERR_USAGE, "serve: at most %d models to load at start",
+                       CMD_SERVE_MODELS_MAX);
+    if (!cmd_models_find(s->c, name, m, e))
+        return false;
+    if (m->is_safetensors)
+        return err_set(e, ERR_UNSUPPORTED, "%.*s: safetensors models are not built yet",
+                       STR_ARG(m->name));
+    s->models_count++;
+    return true;
+}
+
+/* The word and every -model; none: models are loaded when they are asked for. */
+static bool cmd_serve_models(struct cmd_serve *s, struct err *e)
 {
     const struct config_value *v = config_value(s->c->config, "engine.preload");
-    str name = s->c->words_count ? s->c->words[0] : v->items_count ? v->items[0] : STR("");
-    if (s->c->words_count + v->items_count != 1)
-        return err_set(e, ERR_USAGE, "serve: one model to serve expected, got %u",
-                       s->c->words_count + v->items_count);
-    if (!cmd_models_find(s->c, name, &s->model, e))
+    if (s->c->words_count && !cmd_serve_model(s, s->c->words[0], e))
         return false;
-    return !s->model.is_safetensors ||
-           err_set(e, ERR_UNSUPPORTED, "%.*s: safetensors models are not built yet",
-                   STR_ARG(s->model.name));
+    for (uint32_t i = 0; i < v->items_count; i++)
+        if (!cmd_serve_model(s, v->items[i], e))
+            return false;
+    return true;
 }
 
 static bool cmd_serve_log(const struct cmd_serve *s, struct err *e)
@@ -185,7 +203,10 @@ static void cmd_serve_banner(const struct cmd_serve *s, bool is_dry)
 {
     str first = s->addresses[0];
     printf("shoal %s\n", VERSION_TEXT);
-    printf("model      %.*s\n", STR_ARG(s->model.name));
+    for (uint32_t i = 0; i < s->models_count; i++)
+        printf("%-10s %.*s\n", i ? "" : "model", STR_ARG(s->models[i].name));
+    if (!s->models_count)
+        printf("model      loaded when it is asked for\n");
     for (uint32_t i = 0; i < s->addresses_count; i++)
         printf("%s %s%.*s\n", i ? "          " : is_dry ? "would serve" : "listening ",
                str_starts(s->addresses[i], STR("unix:")) ? "" : "http://",
@@ -242,21 +263,40 @@ static void cmd_serve_raise_files(void)
     }
 }
 
-static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct err *e)
+static bool cmd_serve_leg(struct cmd_serve *s, const struct server_options *o, struct err *e)
 {
     static const char *const argv[] = {"shoal", "engine", NULL};
-    struct api_load load;
-    if (!cmd_serve_load(s, &load, e))
+    const struct config *config = s->c->config;
+    const struct config_value *aliases = config_value(config, "aliases");
+    if (!cmd_serve_load(s, &s->load, e))
         return false;
-    struct engine_leg_options leg = {
-        .loop = s->loop, .load = &load, .build_id = run_local_build_id(s->c->arena),
-        .argv = argv, .engine_stall_ms = o->engine_stall_ms,
-        .load_stall_ms = config_number(s->c->config, "deadlines.load_stall"),
-        .requests_max = o->queue_max + 4096};
-    if (!engine_leg_open(&s->leg, &leg, e))
+    s->library = cmd_models_options(s->c);
+    s->options = (struct models_leg_options){
+        .loop = s->loop, .build_id = run_local_build_id(s->c->arena), .argv = argv,
+        .library = &s->library, .aliases = aliases->items, .aliases_count = aliases->items_count,
+        .load = &s->load, .resident_max = cmd_serve_number(s, "engine.resident"),
+        .waiting_max = o->queue_max + CMD_SERVE_BEGUN_MAX,
+        .keep_alive_ms = config_number(config, "engine.keep_alive"),
+        .min_residency_ms = config_number(config, "engine.min_residency"),
+        .swap_wait_ms = config_number(config, "engine.swap_wait"),
+        .engine_stall_ms = o->engine_stall_ms,
+        .load_stall_ms = config_number(config, "deadlines.load_stall")};
+    if (!models_leg_open(&s->leg, &s->options, e))
+        return false;
+    for (uint32_t i = 0; i < s->models_count; i++) {
+        if (!models_leg_add(s->leg, &s->models[i], e))
+            return false;
+        models_leg_preload(s->leg, s->models[i].name);
+    }
+    return true;
+}
+
+static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct err *e)
+{
+    if (!cmd_serve_leg(s, o, e))
         return false;
     o->loop = s->loop;
-    o->provider = engine_leg_provider(s->leg);
+    o->provider = models_leg_provider(s->leg);
     o->on_stopped = cmd_serve_on_stopped;
     o->ctx = s;
     return server_open(&s->server, o, e) && cmd_serve_listen(s, e) &&
@@ -282,7 +322,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
         ok = loop_run(s->loop, e);
     }
     server_close(s->server);
-    engine_leg_close(s->leg, CMD_SERVE_CHILD_GRACE_MS);
+    models_leg_close(s->leg, CMD_SERVE_CHILD_GRACE_MS);
     loop_signal_close(&s->on_int);
     loop_signal_close(&s->on_term);
     loop_close(s->loop);
@@ -293,7 +333,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_serve s = {.c = c};
-    if (!cmd_serve_keys(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_model(&s, e))
+    if (!cmd_serve_keys(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_models(&s, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);

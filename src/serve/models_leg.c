@@ -26,7 +26,7 @@ struct models_leg {
 static bool models_leg_find_added(const struct models_leg *m, str name, struct library_entry *out)
 {
     for (uint32_t i = 0; i < m->added_count; i++)
-        if (str_eq_nocase(m->added[i].name, name)) {
+        if (str_eq_nocase(m->added[i].name, name) || str_eq_nocase(m->added[i].file_name, name)) {
             *out = m->added[i];
             return true;
         }
@@ -91,6 +91,14 @@ static enum catalog_about models_leg_row(struct models_leg *m, const struct libr
     return got;
 }
 
+static bool models_leg_is_added(const struct models_leg *m, str path)
+{
+    for (uint32_t i = 0; i < m->added_count; i++)
+        if (str_eq(m->added[i].path, path))
+            return true;
+    return false;
+}
+
 /* Rows of every file that can be used. False: descriptions are still missing. */
 static bool models_leg_rows(struct models_leg *m, const struct library *picture, struct arena *a,
                             struct api_model **rows, uint32_t *count)
@@ -104,7 +112,8 @@ static bool models_leg_rows(struct models_leg *m, const struct library *picture,
         bool is_added = i < m->added_count;
         const struct library_entry *entry =
             is_added ? &m->added[i] : library_at(picture, i - m->added_count);
-        if (entry->broken.len)
+        bool is_again = !is_added && models_leg_is_added(m, entry->path);
+        if (entry->broken.len || is_again)
             continue;
         enum catalog_about got = models_leg_row(m, entry, false, &(*rows)[*count], &why);
         *count += got == CATALOG_KNOWN;
@@ -295,6 +304,24 @@ static size_t models_leg_models(void *self, struct api_model *out, size_t out_ma
     return count;
 }
 
+/* Without any child: whether one will be started at once, or the last try failed. */
+static struct api_health models_leg_health_idle(const struct models_leg *m)
+{
+    struct api_health h = {.state = API_HEALTH_READY, .reason = STR("")};
+    int64_t last_ms = 0;
+    for (uint32_t i = 0; i < m->room.count; i++) {
+        const struct models_room_model *at = m->room.models[i];
+        if (at->asks_count)
+            h.state = API_HEALTH_STARTING;
+        if (at->retry_ms <= last_ms || at->leg || h.state == API_HEALTH_STARTING)
+            continue;
+        last_ms = at->retry_ms;
+        h.state = API_HEALTH_FAILED;
+        h.reason = str_of(at->why.err.text);
+    }
+    return h;
+}
+
 /* The best state of any; sums of the numbers; the largest age. */
 static void models_leg_health(void *self, struct api_health *out)
 {
@@ -302,7 +329,7 @@ static void models_leg_health(void *self, struct api_health *out)
     static const uint8_t rank[API_HEALTH_COUNT_] = {
         [API_HEALTH_READY] = 4, [API_HEALTH_STARTING] = 3, [API_HEALTH_RESTARTING] = 2,
         [API_HEALTH_FAILED] = 1, [API_HEALTH_STOPPED] = 0};
-    struct api_health sum = {.state = API_HEALTH_READY, .reason = STR("")};
+    struct api_health sum = models_leg_health_idle(m);
     bool is_first = true;
     for (uint32_t i = 0; i < m->room.count; i++) {
         const struct models_room_model *at = m->room.models[i];
@@ -390,7 +417,7 @@ void models_leg_preload(struct models_leg *m, str name)
     a->own.model = arena_copy(&m->arena, name);
     a->rq = &a->own;
     list_push_last(&m->asks, &a->link);
-    loop_timer_set(&m->turn, 0);
+    models_leg_turn(m); /* what is known by its path loads from now on */
 }
 
 /* --- open, close --------------------------------------------------------------------------- */

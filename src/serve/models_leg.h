@@ -77,14 +77,15 @@ void models_leg_close(struct models_leg *m, int64_t grace_ms);
  * LOAD ends when the model can answer, UNLOAD when its memory is back (also of a model that was not
  * loaded); both answer with its row. keep_alive_ms counts when given, else the model's setting:
  * it governs the idle time after this request. models() and health() tell of resident models: rows
- * as PS gives them; READY when one can answer or none is resident. */
+ * as PS gives them. health() is READY when one can answer or none is resident (idle), FAILED when
+ * none is and the last load failed. */
 struct api_provider models_leg_provider(struct models_leg *m);
 
 /* A model that is in no store (given by its path at start), found by its name before all others. */
 BASE_USE_RESULT bool models_leg_add(struct models_leg *m, const struct library_entry *entry,
                                     struct err *e);
-/* Wants it resident from the start: a LOAD that nobody waits for. A failure is only logged and
- * told by residents; the next request tries again. */
+/* Wants it resident from the start: a LOAD that nobody waits for. A failure is logged, and told by
+ * health while no other model is resident; the next request tries again. Not from a callback. */
 void models_leg_preload(struct models_leg *m, str name);
 
 /* One child, for /health, /ready, /v1/status and metrics; views valid until the next call. */

@@ -1,0 +1,106 @@
+"""Several models behind one address: listed, loaded when asked for, swapped, unloaded."""
+import concurrent.futures
+import os
+import signal
+
+import pytest
+
+from conftest import ROOT
+from server import children_of, is_alive, serving, wait_until
+
+MODELS = ("llama", "qwen2", "qwen3")
+
+
+def fill_store(home):
+    store = home / ".shoal" / "models"
+    store.mkdir(parents=True)
+    for name in MODELS:
+        os.symlink(os.path.join(ROOT, "build", "tiny", name + ".gguf"), store / (name + ".gguf"))
+    (store / "broken.gguf").write_bytes(b"GGUF and then nothing that makes sense")
+
+
+@pytest.fixture
+def serve(tmp_path):
+    fill_store(tmp_path)
+
+    def start(*args, **kw):
+        return serving(tmp_path, *args, **kw)
+    return start
+
+
+def complete(server, model, **more):
+    body = {"model": model, "prompt": "Once upon", "max_tokens": 12, "temperature": 0, **more}
+    return server.post("/v1/completions", body)
+
+
+def resident(server):
+    return [m["name"] for m in server.get("/api/ps").json()["models"]]
+
+
+def test_models_are_listed_with_what_they_are_and_broken_ones_left_out(serve):
+    with serve() as server:
+        tags = server.get("/api/tags").json()["models"]
+        assert sorted(m["name"] for m in tags) == sorted(MODELS)
+        assert {m["details"]["family"] for m in tags} == set(MODELS)
+        assert resident(server) == [] and children_of(server.process.pid) == []
+        ids = [m["id"] for m in server.get("/v1/models").json()["data"]]
+        assert sorted(ids) == sorted(MODELS)
+
+
+def test_a_model_loads_when_it_is_asked_for_and_another_takes_its_place(serve):
+    with serve(env={"SHOAL_ENGINE_MIN_RESIDENCY": "0s"}) as server:
+        first = complete(server, "llama")
+        assert first.status == 200, first.body
+        pid = server.child()
+        assert resident(server) == ["llama"]
+        assert complete(server, "qwen2.gguf").status == 200
+        assert resident(server) == ["qwen2"]
+        assert not is_alive(pid)
+        again = complete(server, "llama")
+        assert again.json()["choices"] == first.json()["choices"]
+
+
+def test_an_unknown_model_is_404_with_its_neighbours_and_a_broken_one_500(serve):
+    with serve() as server:
+        r = complete(server, "lama")
+        assert r.status == 404 and r.json()["error"]["code"] == "model_not_found"
+        assert "near: llama" in r.json()["error"]["message"]
+        r = complete(server, "broken")
+        assert r.status == 500 and r.json()["error"]["code"] == "load_failed"
+        assert complete(server, "llama").status == 200
+
+
+def test_requests_of_three_models_at_once_are_all_served_by_grouping_them(serve):
+    with serve(env={"SHOAL_ENGINE_MIN_RESIDENCY": "0s"}) as server:
+        order = [MODELS["ABC".index(c)] for c in "ABAACABCBACBAC"]
+        with concurrent.futures.ThreadPoolExecutor(len(order)) as pool:
+            replies = list(pool.map(lambda m: (m, complete(server, m)), order))
+        texts = {}
+        for model, r in replies:
+            assert r.status == 200, r.body
+            texts.setdefault(model, set()).add(r.json()["choices"][0]["text"])
+        assert all(len(t) == 1 for t in texts.values())
+
+
+def test_two_residents_and_one_is_killed(serve):
+    with serve("-model", "llama", env={"SHOAL_ENGINE_RESIDENT": "2"}) as server:
+        assert complete(server, "qwen2").status == 200
+        assert sorted(resident(server)) == ["llama", "qwen2"]
+        for pid in children_of(server.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        assert complete(server, "llama").status == 200
+        assert complete(server, "qwen2").status == 200
+
+
+def test_an_idle_model_is_unloaded_and_a_request_may_say_when(serve):
+    with serve("-keepalive", "300ms") as server:
+        assert complete(server, "llama").status == 200
+        pid = server.child()
+        wait_until(lambda: resident(server) == [], 20)
+        assert not is_alive(pid)
+        r = server.post("/api/generate", {"model": "llama", "keep_alive": -1})
+        assert r.status == 200 and r.json()["done_reason"] == "load"
+        pid = server.child()
+        r = server.post("/api/generate", {"model": "llama", "keep_alive": 0})
+        assert r.status == 200 and r.json()["done_reason"] == "unload"
+        assert resident(server) == [] and not is_alive(pid)
