@@ -1,0 +1,62 @@
+/* http_client - outbound HTTP calls on the loop, their bodies as they arrive.
+ *
+ * Owns:      libcurl, opened when the first client is; calls, their deadlines, kept connections.
+ * Not:       what a body means (sse, dialect), whether to try again (route), keys (callers).
+ * Invariant: a call ends once: on_end, or http_client_cancel and then silence. A handler may
+ *            cancel and start calls. No redirects, no proxy from the environment, HTTP/1.1, no
+ *            answer decompressed: what arrives is what was sent.
+ *
+ *     start -- connect_ms --> connected ------> on_head -- idle_ms between bytes --> on_end
+ *       |------------- first_ms -------------------'                                  |
+ *       `------------------------------- total_ms ------------------------------------'
+ *
+ * Thread:    the loop thread; open the first client before other threads are busy with theirs.
+ * Limits:    calls_max at once; HTTP_CLIENT_HEADERS_MAX headers of a request; bodies are not kept.
+ */
+#ifndef SHOAL_WIRE_HTTP_CLIENT_H
+#define SHOAL_WIRE_HTTP_CLIENT_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+#define HTTP_CLIENT_HEADERS_MAX 16
+
+struct loop;
+struct http_client;
+struct http_call;
+
+/* ERR_UNSUPPORTED: libcurl is not installed or older than 7.87 (the sentence names the package). */
+BASE_USE_RESULT bool http_client_open(struct http_client **out, struct loop *l, uint32_t calls_max,
+                                      struct err *e);
+void http_client_close(struct http_client *c); /* cancels what runs; NULL is allowed */
+uint32_t http_client_calls(const struct http_client *c);
+
+struct http_call_handlers {
+    void *ctx;
+    void (*on_head)(void *ctx, int status); /* once, before the first byte of the body */
+    void (*on_bytes)(void *ctx, str bytes);
+    /* why NULL: the answer is complete. ERR_CONNECT (refused, no such host, TLS), ERR_DEADLINE
+     * (names the wait), ERR_UPSTREAM (broken off, not HTTP). The call is gone when this returns. */
+    void (*on_end)(void *ctx, const struct err *why);
+};
+
+/* All views are copied. A deadline of 0 does not exist. */
+struct http_call_options {
+    const char *method;             /* NULL: POST with a body, else GET */
+    str url;                        /* http or https */
+    const char *const *headers;     /* "name: value", ends with NULL; may be NULL */
+    str body;
+    int64_t connect_ms, first_ms, idle_ms, total_ms;
+    bool has_own_connection; /* neither a kept one nor kept afterwards */
+    struct http_call_handlers handlers;
+};
+/* ERR_LIMIT: calls_max run; ERR_USAGE: no URL that can be called, too many headers. No handler runs
+ * before this returns. */
+BASE_USE_RESULT bool http_client_start(struct http_client *c, struct http_call **out,
+                                       const struct http_call_options *o, struct err *e);
+/* No handler runs any more; the connection is closed unless the answer was complete. */
+void http_client_cancel(struct http_call *call);
+/* A paused call takes no bytes from its socket and its idle_ms stands still: a slow reader. */
+void http_client_pause(struct http_call *call, bool on);
+
+#endif
