@@ -282,12 +282,7 @@ models: ## the real models that tests use, into build/models
 gpu: $(GPU) $(BUILD)/bench/frontier/frontier ## every op on this machine's GPU against the CPU
 	@for t in $(GPU); do $$t || exit 1; done
 
-test: ## every quick test, from a clean machine; ends with "N passed, N failed"
-	@tools/setup build test
-	@$(MAKE) --no-print-directory -k -j$$(nproc) $(BUILD)/shoal $(QUICK) || true
-	@$(MAKE) --no-print-directory -j$$(nproc) check
-
-test-full: ## also real weights, the binary from outside, sanitizers; about an hour on 2 cores
+test: ## everything that must hold, from a clean machine; ends with "N passed, N failed"
 	@tools/setup build test
 	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
 	@$(MAKE) --no-print-directory TIER=full full
@@ -359,9 +354,9 @@ tsan-programs:
 quick-programs: $(QUICK) $(ENGINES)
 threaded-programs: $(THREADED)
 asan: asan-programs ## quick tests under ASan and UBSan
-	@$(RUN_TESTS) $(ASAN_QUICK)
+	@$(RUN_TESTS) -timeout 600 $(ASAN_QUICK)
 tsan: tsan-programs ## threaded tests under TSan
-	@$(RUN_TESTS) $(TSAN_QUICK)
+	@$(RUN_TESTS) -timeout 600 $(TSAN_QUICK)
 
 FUZZ_SECONDS = 60
 fuzz-%: tests/fuzz/%_fuzz.c $(SRC) ## hunt with clang's engine for FUZZ_SECONDS
