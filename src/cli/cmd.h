@@ -95,13 +95,14 @@ void cmd_add_help(struct buf *out, const struct cmd *cmd);
 bool cmd_is_terminal(int fd);
 
 /* --- models, for every command that takes one (cmd_models.c) --- */
-/* Where the configuration says that models are; views into it. No file is checked. */
-struct library_options cmd_models_options(const struct cmd_context *c);
 
 /* The model of that name or path (BEHAVIOUR 4.2); its texts live in c->arena. ERR_NOT_FOUND,
  * ERR_REQUEST (ambiguous). Whether the file is sound shows when it is opened. */
 bool cmd_models_find(const struct cmd_context *c, str name, struct library_entry *out,
                      struct err *e) BASE_USE_RESULT;
+
+/* Where models are, as the configuration says. */
+void cmd_models_options(const struct cmd_context *c, struct library_options *out);
 
 /* --- the answer of `version -json` and of GET /version (cmd_version.c) --- */
 

@@ -23,10 +23,10 @@ static bool cmd_models_check(void *ctx, const struct library_entry *entry, struc
     return true;
 }
 
-struct library_options cmd_models_options(const struct cmd_context *c)
+void cmd_models_options(const struct cmd_context *c, struct library_options *out)
 {
     const struct config_value *dirs = config_value(c->config, "sources.dirs");
-    return (struct library_options){
+    *out = (struct library_options){
         .own = config_text(c->config, "store"),
         .home = config_home(c->arena),
         .ollama = config_text(c->config, "sources.ollama"),
@@ -44,7 +44,8 @@ struct library_options cmd_models_options(const struct cmd_context *c)
 static bool cmd_models_open(const struct cmd_context *c, bool own_only, bool checked,
                             struct library **out, struct err *e)
 {
-    struct library_options o = cmd_models_options(c);
+    struct library_options o;
+    cmd_models_options(c, &o);
     o.own_only = own_only;
     o.check = checked ? cmd_models_check : NULL;
     return library_open(out, &o, e);

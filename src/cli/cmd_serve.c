@@ -15,10 +15,10 @@
 #include "serve/models_leg.h"
 #include "serve/server.h"
 
-#define CMD_SERVE_ADDRESSES_MAX 16
-#define CMD_SERVE_MODELS_MAX 16
-#define CMD_SERVE_BEGUN_MAX 4096u /* beside limits.queue: what a model runs at once */
+#define CMD_SERVE_ADDRESSES_MAX SERVER_ADDRESSES_MAX
+#define CMD_SERVE_PRELOAD_MAX 16
 #define CMD_SERVE_CHILD_GRACE_MS 2000
+#define CMD_SERVE_RUNNING_MAX 4096 /* more sequences than any model runs at once */
 #define CMD_SERVE_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
 #define CMD_SERVE_PIPELINE_MAX ((size_t)256 << 10)
 #define CMD_SERVE_IDLE_MS 75000 /* a kept connection without a request */
@@ -29,13 +29,12 @@ struct cmd_serve {
     uint32_t addresses_count;
     bool addresses_are_default;
     struct config_keys keys;
-    struct library_entry models[CMD_SERVE_MODELS_MAX]; /* to load at start */
-    uint32_t models_count;
+    struct library_entry preload[CMD_SERVE_PRELOAD_MAX];
+    uint32_t preload_count;
     struct library_options library;
     struct api_load load;
-    struct models_leg_options options;
     struct loop *loop;
-    struct models_leg *leg;
+    struct models_leg *models;
     struct server *server;
     struct loop_signal on_int, on_term;
     int signals;
@@ -155,29 +154,29 @@ static bool cmd_serve_addresses(struct cmd_serve *s, struct err *e)
     return true;
 }
 
-static bool cmd_serve_model(struct cmd_serve *s, str name, struct err *e)
+static bool cmd_serve_add_preload(struct cmd_serve *s, str name, struct err *e)
 {
-    struct library_entry *m = &s->models[s->models_count];
-    if (s->models_count == CMD_SERVE_MODELS_MAX)
+    struct library_entry *to = &s->preload[s->preload_count];
+    if (s->preload_count == CMD_SERVE_PRELOAD_MAX)
         return err_set(e, ERR_USAGE, "serve: at most %d models to load at start",
-                       CMD_SERVE_MODELS_MAX);
-    if (!cmd_models_find(s->c, name, m, e))
+                       CMD_SERVE_PRELOAD_MAX);
+    if (!cmd_models_find(s->c, name, to, e))
         return false;
-    if (m->is_safetensors)
+    if (to->is_safetensors)
         return err_set(e, ERR_UNSUPPORTED, "%.*s: safetensors models are not built yet",
-                       STR_ARG(m->name));
-    s->models_count++;
+                       STR_ARG(to->name));
+    s->preload_count++;
     return true;
 }
 
-/* The word and every -model; none: models are loaded when they are asked for. */
-static bool cmd_serve_models(struct cmd_serve *s, struct err *e)
+static bool cmd_serve_preload(struct cmd_serve *s, struct err *e)
 {
     const struct config_value *v = config_value(s->c->config, "engine.preload");
-    if (s->c->words_count && !cmd_serve_model(s, s->c->words[0], e))
-        return false;
+    for (uint32_t i = 0; i < s->c->words_count; i++)
+        if (!cmd_serve_add_preload(s, s->c->words[i], e))
+            return false;
     for (uint32_t i = 0; i < v->items_count; i++)
-        if (!cmd_serve_model(s, v->items[i], e))
+        if (!cmd_serve_add_preload(s, v->items[i], e))
             return false;
     return true;
 }
@@ -203,10 +202,8 @@ static void cmd_serve_banner(const struct cmd_serve *s, bool is_dry)
 {
     str first = s->addresses[0];
     printf("shoal %s\n", VERSION_TEXT);
-    for (uint32_t i = 0; i < s->models_count; i++)
-        printf("%-10s %.*s\n", i ? "" : "model", STR_ARG(s->models[i].name));
-    if (!s->models_count)
-        printf("model      loaded when it is asked for\n");
+    for (uint32_t i = 0; i < s->preload_count; i++)
+        printf("%-10s %.*s\n", i ? "" : "models", STR_ARG(s->preload[i].name));
     for (uint32_t i = 0; i < s->addresses_count; i++)
         printf("%s %s%.*s\n", i ? "          " : is_dry ? "would serve" : "listening ",
                str_starts(s->addresses[i], STR("unix:")) ? "" : "http://",
@@ -263,40 +260,39 @@ static void cmd_serve_raise_files(void)
     }
 }
 
-static bool cmd_serve_leg(struct cmd_serve *s, const struct server_options *o, struct err *e)
+static bool cmd_serve_open_models(struct cmd_serve *s, const struct server_options *o,
+                                  struct err *e)
 {
     static const char *const argv[] = {"shoal", "engine", NULL};
     const struct config *config = s->c->config;
     const struct config_value *aliases = config_value(config, "aliases");
-    if (!cmd_serve_load(s, &s->load, e))
-        return false;
-    s->library = cmd_models_options(s->c);
-    s->options = (struct models_leg_options){
+    cmd_models_options(s->c, &s->library);
+    struct models_leg_options m = {
         .loop = s->loop, .build_id = run_local_build_id(s->c->arena), .argv = argv,
         .library = &s->library, .aliases = aliases->items, .aliases_count = aliases->items_count,
         .load = &s->load, .resident_max = cmd_serve_number(s, "engine.resident"),
-        .waiting_max = o->queue_max + CMD_SERVE_BEGUN_MAX,
+        .waiting_max = o->queue_max + CMD_SERVE_RUNNING_MAX,
         .keep_alive_ms = config_number(config, "engine.keep_alive"),
         .min_residency_ms = config_number(config, "engine.min_residency"),
         .swap_wait_ms = config_number(config, "engine.swap_wait"),
         .engine_stall_ms = o->engine_stall_ms,
         .load_stall_ms = config_number(config, "deadlines.load_stall")};
-    if (!models_leg_open(&s->leg, &s->options, e))
+    if (!cmd_serve_load(s, &s->load, e) || !models_leg_open(&s->models, &m, e))
         return false;
-    for (uint32_t i = 0; i < s->models_count; i++) {
-        if (!models_leg_add(s->leg, &s->models[i], e))
+    for (uint32_t i = 0; i < s->preload_count; i++) {
+        if (!models_leg_add(s->models, &s->preload[i], e))
             return false;
-        models_leg_preload(s->leg, s->models[i].name);
+        models_leg_preload(s->models, s->preload[i].name);
     }
     return true;
 }
 
 static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct err *e)
 {
-    if (!cmd_serve_leg(s, o, e))
+    if (!cmd_serve_open_models(s, o, e))
         return false;
     o->loop = s->loop;
-    o->provider = models_leg_provider(s->leg);
+    o->models = s->models;
     o->on_stopped = cmd_serve_on_stopped;
     o->ctx = s;
     return server_open(&s->server, o, e) && cmd_serve_listen(s, e) &&
@@ -322,7 +318,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
         ok = loop_run(s->loop, e);
     }
     server_close(s->server);
-    models_leg_close(s->leg, CMD_SERVE_CHILD_GRACE_MS);
+    models_leg_close(s->models, CMD_SERVE_CHILD_GRACE_MS);
     loop_signal_close(&s->on_int);
     loop_signal_close(&s->on_term);
     loop_close(s->loop);
@@ -333,7 +329,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_serve s = {.c = c};
-    if (!cmd_serve_keys(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_models(&s, e))
+    if (!cmd_serve_keys(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);
@@ -351,8 +347,8 @@ static const struct cmd_flag cmd_serve_flags[] = {
 
 const struct cmd cmd_serve = {
     .name = "serve",
-    .words = "[MODEL]",
-    .words_max = 1,
+    .words = "[MODEL...]",
+    .words_max = CMD_SERVE_PRELOAD_MAX,
     .summary = "Answer HTTP requests",
     .flags_anywhere = true,
     .flags = cmd_serve_flags,

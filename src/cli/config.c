@@ -72,7 +72,7 @@ const struct config_row config_rows[] = {
     LATER("legs", SECTION, NULL)
     LATER("routes", SECTION, NULL)
     LATER("agents", SECTION, NULL)
-    ROW("engine.resident", INT(1, 16), "1", "models kept loaded beside each other")
+    ROW("engine.resident", INT(1, 16), "1", "models loaded beside each other")
     FLAG("engine.preload", LIST, NULL, "model", "serve", "model to load at start")
     FLAG("engine.ngl", INT_OR("auto", 0, 999), "auto", "ngl", "run serve",
          "layers on the GPU: 0 none, auto all")
@@ -86,13 +86,12 @@ const struct config_row config_rows[] = {
          "what computes: auto takes a GPU if there is one")
     LATER("engine.gpus", LIST, "all")
     FLAG("engine.batch", INT(0, 8192), "0", "batch", "serve", "prompt tokens of a step, 32 or more; 0: auto")
-    FLAG("engine.keep_alive", {.type = CONFIG_TYPE_DURATION}, "5m", "keepalive", "serve",
-         "idle time before a model is unloaded; 0: at once, negative: never")
+    FLAG("engine.keep_alive", {.type = CONFIG_TYPE_DURATION}, "5m", "keepalive", "serve", "an idle model stays so long; 0: unload at once, negative: stay")
     LATER("engine.deterministic", BOOL, "false")
     FLAG("engine.kv", WORDS("f16 int8"), "f16", "kv", "serve", "form of the cache: f16 int8")
     LATER("engine.draft", TEXT, "auto")
-    ROW("engine.min_residency", DURATION, "20s", "time that a loaded model keeps its place at least")
-    ROW("engine.swap_wait", DURATION, "60s", "wait after which another model's queue must give way")
+    ROW("engine.min_residency", DURATION, "20s", "a model keeps its place so long")
+    ROW("engine.swap_wait", DURATION, "60s", "then another one waits at most so long for it")
     ROW("engine.step_target", DURATION_OR("auto"), "auto", "longest step beside running replies")
     ROW("engine.activations", WORDS_LATER("auto float int8", "int16"), "auto",
         "form of matmul inputs of quantised weights")

@@ -1,7 +1,8 @@
-/* path_table - the paths that are no dialect's: health, versions, status.
+/* path_table - the paths that are no dialect's.
  *
- * Owns:      the rows and their handlers; the hint for a path that does not exist.
- * Not:       the dialects' paths (their own tables), who may ask (limits).
+ * Owns:      the rows and the small handlers; the hint for a path that does not exist.
+ * Not:       the dialects' paths (their own tables), how the server is (path_state), who may ask
+ *            (limits).
  * Invariant: no handler waits for anything: it answers from what the endpoint knows.
  * Thread:    the loop's.
  */

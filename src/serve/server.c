@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "serve/metrics.h"
+#include "serve/models_leg.h"
 #include "serve/path_table.h"
 
 #define SERVER_STOP_TICK_MS 20
@@ -355,7 +356,8 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     if (!metrics_open(&s->metrics, e) || !server_limit(s, e))
         return false;
     struct exchange_options ex = {
-        .loop = o->loop, .provider = o->provider, .limits = &s->o.dialect, .metrics = s->metrics,
+        .loop = o->loop, .provider = models_leg_provider(o->models), .limits = &s->o.dialect,
+        .metrics = s->metrics,
         .queue_max = o->queue_max, .ping_ms = o->ping_ms, .defer_ms = o->defer_ms,
         .total_ms = o->total_ms, .wait_ms = o->wait_ms, .gen_ms = o->gen_ms,
         .overlong_status = o->overlong_status,

@@ -68,7 +68,7 @@ class Server:
         self.banner = ""
         self.port = self._read_port()
         if ready:
-            wait_until(lambda: self.get("/ready").status == 200, 60)
+            self.wait_ready("-model" in words)
 
     def _read_port(self):
         end = time.monotonic() + 30
@@ -80,6 +80,13 @@ class Server:
             found = re.match(r"listening +http://[^ ]*:(\d+)$", line)
             if found:
                 return int(found.group(1))
+
+    def wait_ready(self, loaded):
+        """Until a reply would start now; loaded: by a model that is in memory."""
+        def is_ready():
+            r = self.get("/ready")
+            return r.status == 200 and (not loaded or r.json()["state"] == "loaded")
+        wait_until(is_ready, 60)
 
     def errors(self):
         self.log.flush()

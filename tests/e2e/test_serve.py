@@ -214,8 +214,7 @@ def test_E08_a_client_that_leaves_ends_its_generation(real, leave, stream):
 def test_sigterm_lets_a_short_reply_finish(tmp_path):
     server = Server(tmp_path, "-model", REAL)
     child = server.child()
-    body = json.dumps({"model": "SmolLM2-135M-Instruct.Q4_1", "stream": True, "max_tokens": 30,
-                       "ignore_eos": True,
+    body = json.dumps({"model": server.model(), "stream": True, "max_tokens": 30, "ignore_eos": True,
                        "messages": [{"role": "user", "content": "Hi"}]})
     s = server.connect()
     s.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -231,7 +230,7 @@ def test_sigterm_lets_a_short_reply_finish(tmp_path):
 
 def test_sigint_ends_a_long_reply_in_band_after_the_grace(tmp_path):
     server = Server(tmp_path, "-model", REAL, env={"SHOAL_LIMITS_GRACE": "300ms"})
-    body = json.dumps({"model": "SmolLM2-135M-Instruct.Q4_1", "stream": True, "ignore_eos": True,
+    body = json.dumps({"model": server.model(), "stream": True, "ignore_eos": True,
                        "messages": [{"role": "user", "content": "Hi"}]})
     s = server.connect()
     s.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"

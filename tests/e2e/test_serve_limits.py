@@ -40,7 +40,7 @@ keys:
     with serving(home, "-config", str(home / "shoal.yaml"), "-model", TINY, ready=False,
                  env={"OPS_KEY": OPS, "OTHER_KEY": OTHER}) as server:
         server._model = "llama"
-        wait_until(lambda: server.get("/ready").status == 200)
+        server.wait_ready(True)
         yield server
 
 

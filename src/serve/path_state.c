@@ -1,0 +1,340 @@
+#include "serve/path_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "route/residency.h"
+#include "serve/metrics.h"
+#include "serve/models_leg.h"
+
+#define PATH_STATE_MAX ((size_t)4 << 20) /* bytes of an answer */
+#define PATH_STATE_PAGE 32               /* tokens of a page */
+
+/* The residents of this moment; views valid until the next look. */
+struct path_state_view {
+    struct models_leg_resident rows[RESIDENCY_MODELS_MAX];
+    size_t count;
+};
+
+static void path_state_look(const struct server *s, struct path_state_view *v)
+{
+    v->count = models_leg_residents(server_options_of(s)->models, v->rows, countof(v->rows));
+    v->count = base_min(v->count, countof(v->rows));
+}
+
+static bool path_state_stands(const struct server *s, const struct models_leg_resident *r)
+{
+    return r->health.state == API_HEALTH_READY &&
+           r->health.progress_age_ms > server_options_of(s)->engine_stall_ms / 2;
+}
+
+static const char *path_state_name(enum api_health_state state)
+{
+    switch (state) {
+    case API_HEALTH_STARTING:
+        return "loading";
+    case API_HEALTH_READY:
+        return "loaded";
+    case API_HEALTH_RESTARTING:
+        return "restarting";
+    case API_HEALTH_FAILED:
+        return "failed";
+    case API_HEALTH_STOPPED:
+        return "idle";
+    case API_HEALTH_COUNT_:
+        break;
+    }
+    return "none";
+}
+
+static void path_state_send(struct http_conn *c, int status, const char *type, struct buf *out)
+{
+    http_conn_add_header(c, "Cache-Control", STR("no-store"));
+    http_conn_reply(c, status, type, buf_view(out));
+    buf_deinit(out);
+}
+
+static void path_state_text(struct json_writer *w, const char *key, str text)
+{
+    json_key_z(w, key);
+    json_put_text(w, text.p ? text : STR(""));
+}
+
+static void path_state_number(struct json_writer *w, const char *key, int64_t number)
+{
+    json_key_z(w, key);
+    json_put_i64(w, number);
+}
+
+/* --- health -------------------------------------------------------------------------------- */
+
+enum path_state_health { PATH_STATE_OK, PATH_STATE_DEGRADED, PATH_STATE_FAILING };
+
+/* A load that failed leaves the server of use for other models; a loaded model that is lost for
+ * good does not. Loading and unloaded are healthy. */
+static enum path_state_health path_state_judge(const struct server *s,
+                                               const struct models_leg_resident *r,
+                                               struct json_writer *reasons)
+{
+    char text[400];
+    str why = r->health.reason;
+    bool is_lost = r->health.state == API_HEALTH_FAILED;
+    if (is_lost || r->health.state == API_HEALTH_RESTARTING) {
+        snprintf(text, sizeof text, "%.*s: %s%s%.*s", STR_ARG(str_sub(r->name, 0, 80)),
+                 path_state_name(r->health.state), why.len ? ": " : "", STR_ARG(why));
+        json_put_text_z(reasons, text);
+        return is_lost && r->model.context_max ? PATH_STATE_FAILING : PATH_STATE_DEGRADED;
+    }
+    if (!path_state_stands(s, r))
+        return PATH_STATE_OK;
+    snprintf(text, sizeof text, "%.*s: no progress for %lld ms", STR_ARG(str_sub(r->name, 0, 80)),
+             (long long)r->health.progress_age_ms);
+    json_put_text_z(reasons, text);
+    return PATH_STATE_DEGRADED;
+}
+
+/* {"status", "reasons"} */
+static enum path_state_health path_state_put_health(struct json_writer *w, const struct server *s,
+                                                    const struct path_state_view *v)
+{
+    static const char *const names[] = {"ok", "degraded", "failing"};
+    enum path_state_health worst = PATH_STATE_OK;
+    struct buf reasons;
+    buf_init(&reasons, PATH_STATE_MAX);
+    struct json_writer r = json_writer(&reasons);
+    for (size_t i = 0; i < v->count; i++) {
+        enum path_state_health one = path_state_judge(s, &v->rows[i], &r);
+        worst = one > worst ? one : worst;
+    }
+    json_open_object(w);
+    path_state_text(w, "status", str_of(names[worst]));
+    json_key_z(w, "reasons");
+    json_open_array(w);
+    if (reasons.len)
+        json_put_raw(w, buf_view(&reasons));
+    json_close_array(w);
+    json_close_object(w);
+    buf_deinit(&reasons);
+    return worst;
+}
+
+void path_state_health(struct server *s, struct http_conn *c)
+{
+    struct path_state_view v;
+    struct buf out;
+    buf_init(&out, PATH_STATE_MAX);
+    struct json_writer w = json_writer(&out);
+    path_state_look(s, &v);
+    bool is_failing = path_state_put_health(&w, s, &v) == PATH_STATE_FAILING;
+    path_state_send(c, is_failing ? 503 : 200, "application/json", &out);
+}
+
+/* --- ready --------------------------------------------------------------------------------- */
+
+/* The value of "model=" in a query, percent-decoded; p NULL: not there. */
+static str path_state_asked(const struct http_conn *c, struct arena *a)
+{
+    str rest = http_conn_request(c)->query, pair;
+    while (str_split(&rest, '&', &pair)) {
+        if (!str_starts(pair, STR("model=")))
+            continue;
+        str value = str_from(pair, strlen("model="));
+        char *text = arena_alloc_text(a, value.len + 1);
+        size_t len = 0;
+        for (size_t i = 0; text && i < value.len; i++) {
+            char digits[3] = {0}, *end = digits;
+            bool is_code = value.p[i] == '%' && i + 2 < value.len;
+            if (is_code)
+                memcpy(digits, value.p + i + 1, 2);
+            unsigned long code = is_code ? strtoul(digits, &end, 16) : 0;
+            text[len++] = end == digits + 2 ? (char)code : value.p[i] == '+' ? ' ' : value.p[i];
+            i += end == digits + 2 ? 2 : 0;
+        }
+        return (str){text, len};
+    }
+    return (str){NULL, 0};
+}
+
+/* The one asked for, else the one that spoke last, else any. */
+static const struct models_leg_resident *path_state_pick(const struct path_state_view *v, str name)
+{
+    const struct models_leg_resident *best = NULL;
+    for (size_t i = 0; i < v->count; i++) {
+        const struct models_leg_resident *r = &v->rows[i];
+        if (name.p && !str_eq_nocase(r->name, name))
+            continue;
+        bool spoke = r->token_age_ms >= 0;
+        if (!best || (spoke && (best->token_age_ms < 0 || r->token_age_ms < best->token_age_ms)))
+            best = r;
+    }
+    return best;
+}
+
+static bool path_state_is_ready(const struct server *s, const struct models_leg_resident *r)
+{
+    uint64_t room = (uint64_t)base_max(r->model.slots, 1u) + server_options_of(s)->queue_max;
+    return r->health.state == API_HEALTH_READY && !r->is_draining && !path_state_stands(s, r) &&
+           (uint64_t)r->running + r->waiting < room;
+}
+
+/* A model that is not resident can be loaded: idle. One that has run its self-test is ready before
+ * its first token. */
+void path_state_ready(struct server *s, struct http_conn *c)
+{
+    struct path_state_view v;
+    struct buf out;
+    path_state_look(s, &v);
+    str asked = path_state_asked(c, http_conn_arena(c));
+    const struct models_leg_resident *r = path_state_pick(&v, asked);
+    bool is_ready = !r || path_state_is_ready(s, r);
+    buf_init(&out, PATH_STATE_MAX);
+    struct json_writer w = json_writer(&out);
+    json_open_object(&w);
+    json_key_z(&w, "ready");
+    json_put_bool(&w, is_ready);
+    json_key_z(&w, "model");
+    if (r || asked.p)
+        json_put_text(&w, r ? r->name : asked);
+    else
+        json_put_null(&w);
+    path_state_text(&w, "state", str_of(r ? path_state_name(r->health.state) : "idle"));
+    json_key_z(&w, "progress");
+    json_put_float(&w, r && r->health.state == API_HEALTH_STARTING ? r->health.progress : 1);
+    json_key_z(&w, "last_token_ms");
+    if (r && r->token_age_ms >= 0)
+        json_put_i64(&w, r->token_age_ms);
+    else
+        json_put_null(&w);
+    path_state_number(&w, "queue", r ? r->waiting : 0);
+    json_close_object(&w);
+    path_state_send(c, is_ready ? 200 : 503, "application/json", &out);
+}
+
+/* --- status -------------------------------------------------------------------------------- */
+
+static void path_state_put_model(struct json_writer *w, const struct models_leg_resident *r)
+{
+    json_open_object(w);
+    path_state_text(w, "name", r->name);
+    path_state_text(w, "kind", r->model.type.len ? r->model.type : STR("chat"));
+    path_state_text(w, "state", str_of(path_state_name(r->health.state)));
+    json_key_z(w, "progress");
+    json_put_float(w, r->health.state == API_HEALTH_STARTING ? r->health.progress : 1);
+    path_state_number(w, "size", (int64_t)r->model.bytes);
+    path_state_number(w, "size_vram", (int64_t)r->model.device_bytes);
+    path_state_number(w, "context", r->model.context_max);
+    path_state_number(w, "slots", r->model.slots);
+    path_state_number(w, "running", r->running);
+    path_state_number(w, "queued", r->waiting);
+    path_state_number(w, "pages", r->model.kv_tokens / PATH_STATE_PAGE);
+    json_key_z(w, "prefill_tps");
+    json_put_float(w, r->health.prefill_tokens_per_s);
+    json_key_z(w, "decode_tps");
+    json_put_float(w, r->health.decode_tokens_per_s);
+    path_state_number(w, "last_progress_ms", r->health.progress_age_ms);
+    path_state_number(w, "restarts", r->health.restarts);
+    path_state_number(w, "expires_at", r->model.expires_s);
+    path_state_number(w, "pid", r->pid);
+    json_close_object(w);
+}
+
+void path_state_status(struct server *s, struct http_conn *c)
+{
+    const struct server_options *o = server_options_of(s);
+    struct path_state_view v;
+    struct buf out;
+    path_state_look(s, &v);
+    buf_init(&out, PATH_STATE_MAX);
+    struct json_writer w = json_writer(&out);
+    json_open_object(&w);
+    path_state_text(&w, "version", o->version_text);
+    json_key_z(&w, "health");
+    path_state_put_health(&w, s, &v);
+    path_state_number(&w, "uptime_s", server_uptime_ms(s) / 1000);
+    json_key_z(&w, "models");
+    json_open_array(&w);
+    for (size_t i = 0; i < v.count; i++)
+        path_state_put_model(&w, &v.rows[i]);
+    json_close_array(&w);
+    path_state_number(&w, "swaps", (int64_t)models_leg_swaps(o->models));
+    path_state_number(&w, "queue", o->queue_max);
+    path_state_number(&w, "requests", server_requests(s));
+    path_state_number(&w, "connections", server_connections(s));
+    path_state_number(&w, "ingress_bytes", (int64_t)server_ingress(s));
+    json_close_object(&w);
+    path_state_send(c, 200, "application/json", &out);
+}
+
+/* --- metrics ------------------------------------------------------------------------------- */
+
+/* Names of models become label values: quotes and backslashes escaped, control characters out. */
+static void path_state_put_gauge(struct buf *out, const char *name, str model, const char *more,
+                                 double value)
+{
+    buf_printf(out, "shoal_%s{model=\"", name);
+    for (size_t i = 0; i < model.len; i++) {
+        char b = model.p[i];
+        if (b == '"' || b == '\\')
+            buf_add_byte(out, '\\');
+        buf_add_byte(out, (unsigned char)b < ' ' ? ' ' : b);
+    }
+    buf_printf(out, "\"%s} %g\n", more, value);
+}
+
+static void path_state_put_head(struct buf *out, const char *name, const char *type,
+                                const char *help)
+{
+    buf_printf(out, "# HELP shoal_%s %s\n# TYPE shoal_%s %s\n", name, help, name, type);
+}
+
+static void path_state_put_models(struct buf *out, const struct path_state_view *v)
+{
+    static const struct {
+        const char *name, *help;
+    } rows[] = {
+        {"model_loaded", "Models in memory."},
+        {"slots_total", "Sequences at once."},
+        {"engine_progress_age_seconds", "Since an engine with work moved."},
+        {"kv_pages", "Pages of the pool."},
+    };
+    for (size_t k = 0; k < countof(rows); k++) {
+        path_state_put_head(out, rows[k].name, "gauge", rows[k].help);
+        if (k == 0 && v->count == 0)
+            buf_add_z(out, "shoal_model_loaded{model=\"\",kind=\"\"} 0\n");
+        for (size_t i = 0; i < v->count; i++) {
+            const struct models_leg_resident *r = &v->rows[i];
+            const double values[] = {r->health.state == API_HEALTH_READY, r->model.slots,
+                                     (double)r->health.progress_age_ms / 1000,
+                                     r->model.kv_tokens / PATH_STATE_PAGE};
+            const char *const more[] = {",kind=\"chat\"", "", "", ",state=\"total\""};
+            path_state_put_gauge(out, rows[k].name, r->name, more[k], values[k]);
+        }
+    }
+    path_state_put_head(out, "engine_restarts_total", "counter", "Children that were replaced.");
+    for (size_t i = 0; i < v->count; i++)
+        path_state_put_gauge(out, "engine_restarts_total", v->rows[i].name, ",reason=\"crash\"",
+                             v->rows[i].health.restarts);
+}
+
+void path_state_metrics(struct server *s, struct http_conn *c)
+{
+    const struct server_options *o = server_options_of(s);
+    struct path_state_view v;
+    struct buf out;
+    path_state_look(s, &v);
+    buf_init(&out, PATH_STATE_MAX);
+    metrics_write(server_metrics(s), &out);
+    path_state_put_models(&out, &v);
+    path_state_put_head(&out, "build_info", "gauge", "This build.");
+    buf_printf(&out, "shoal_build_info{version=\"%.*s\",isa=\"%.*s\"} 1\n",
+               STR_ARG(o->version_text), STR_ARG(o->isa));
+    path_state_put_head(&out, "swaps_total", "counter", "Loads that took another model's place.");
+    buf_printf(&out, "shoal_swaps_total %llu\n", (unsigned long long)models_leg_swaps(o->models));
+    path_state_put_head(&out, "connections", "gauge", "Open connections.");
+    buf_printf(&out, "shoal_connections %u\n", server_connections(s));
+    path_state_put_head(&out, "ingress_bytes", "gauge", "Bodies in memory.");
+    buf_printf(&out, "shoal_ingress_bytes %llu\n", (unsigned long long)server_ingress(s));
+    path_state_send(c, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}
