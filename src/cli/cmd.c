@@ -24,8 +24,11 @@ static const struct cmd_flag cmd_server_flags[] = {
     {.name = "addr",
      .value = "HOST:PORT",
      .spec = {.type = CONFIG_TYPE_TEXT},
-     .is_later = true},
-    {.name = "key-file", .value = "PATH", .spec = {.type = CONFIG_TYPE_PATH}, .is_later = true},
+     .help = "the server (SHOAL_ADDR, else 127.0.0.1:11500)"},
+    {.name = "key-file",
+     .value = "PATH",
+     .spec = {.type = CONFIG_TYPE_PATH},
+     .help = "our key for it (else SHOAL_KEY)"},
 };
 
 const struct cmd *cmd_find(str name)
@@ -325,6 +328,8 @@ void cmd_add_help(struct buf *out, const struct cmd *cmd)
             cmd_add_help_line(out, r->flag, cmd_setting_value(r), r->standard, r->help);
     if (cmd->has_json)
         cmd_add_flag_help(out, &cmd_json_flag);
+    for (size_t i = 0; cmd->takes_server && i < countof(cmd_server_flags); i++)
+        cmd_add_flag_help(out, &cmd_server_flags[i]);
     cmd_add_flag_help(out, &cmd_config_flag);
     if (cmd->alias)
         buf_printf(out, "\nAlso called `%s`.\n", cmd->alias);

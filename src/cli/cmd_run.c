@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "cli/cmd.h"
+#include "cli/daemon.h"
 #include "cli/run_repl.h"
 
 /* --- flags --------------------------------------------------------------------------------- */
 
 static const struct cmd_flag cmd_run_flags[] = {
     {.name = "local", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false",
-     .help = "a private engine child: no daemon, no socket"},
+     .help = "a private engine child instead of a server"},
     {.name = "system", .value = "TEXT", .spec = {.type = CONFIG_TYPE_TEXT},
      .help = "system text of the conversation"},
     {.name = "n", .value = "N", .spec = {.type = CONFIG_TYPE_INT, .max = INT32_MAX},
@@ -20,6 +20,8 @@ static const struct cmd_flag cmd_run_flags[] = {
     {.name = "think", .value = "LEVEL",
      .spec = {.type = CONFIG_TYPE_WORD, .words = "auto on off low medium high max"},
      .standard = "auto", .help = "reasoning: auto on off low medium high max"},
+    {.name = "keepalive", .value = "DURATION", .spec = {.type = CONFIG_TYPE_TEXT},
+     .help = "the server keeps the model so long (its own setting)"},
     {.name = "timings", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false",
      .help = "a line of numbers after each reply"},
     {.name = "image", .value = "FILE", .spec = {.type = CONFIG_TYPE_PATH}, .is_repeatable = true,
@@ -148,16 +150,63 @@ static bool cmd_run_talk(const struct cmd_context *c, struct run_local *r, struc
     return ok;
 }
 
+/* A server that we start gets what was said here about loading. */
+static bool cmd_run_start(const struct cmd_context *c, const struct daemon *d, struct err *e)
+{
+    static const char *const keys[] = {"engine.ctx", "engine.ngl", "engine.backend"};
+    const char *args[2 * countof(keys) + 3] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < countof(keys); i++) {
+        const struct config_value *v = config_value(c->config, keys[i]);
+        if (v->source != CONFIG_SOURCE_FLAG)
+            continue;
+        args[n++] = arena_printf(c->arena, "-%s", config_find_row(str_of(keys[i]))->flag).p;
+        args[n++] = v->text.p;
+    }
+    if (cmd_is_given(c, "keepalive")) {
+        args[n++] = "-keepalive";
+        args[n++] = cmd_text(c, "keepalive").p;
+    }
+    return daemon_start(c, d, args, e);
+}
+
+/* The server's own name of the model: a path or the beginning of a name is for the command line.
+ * One that is not known here may be known there. */
+static str cmd_run_name(const struct cmd_context *c)
+{
+    struct library_entry model;
+    struct err none;
+    return cmd_models_find(c, c->words[0], &model, &none) ? model.name : c->words[0];
+}
+
+static bool cmd_run_remote(struct cmd_context *c, struct run_local_options *o, struct err *e)
+{
+    struct daemon d;
+    struct run_local *r = NULL;
+    cmd_run_request(c, &o->chat);
+    o->chat.context_max = (uint32_t)config_number(c->config, "engine.ctx");
+    o->keep_alive = cmd_text(c, "keepalive");
+    if (!daemon_find(c, &d, e) || (!daemon_is_there(&d) && !cmd_run_start(c, &d, e)))
+        return false;
+    o->load.name = cmd_run_name(c);
+    o->daemon = &d;
+    if (!run_local_open(&r, o, e))
+        return false;
+    bool ok = cmd_run_talk(c, r, e);
+    run_local_close(r);
+    return ok;
+}
+
 static bool cmd_run_run(struct cmd_context *c, struct err *e)
 {
     struct run_local_options o = {.system = cmd_text(c, "system"),
                                   .timings = cmd_bool(c, "timings")};
     struct run_local *r = NULL;
     struct library_entry model;
-    if (!cmd_bool(c, "local"))
-        return err_set(e, ERR_USAGE, "run: talking to a server is not built yet; add -local");
     /* A failure reaches the user as one sentence; lines of a log beside it would only hide that. */
     log_init(&(struct log_options){.level = LOG_LEVEL_WARN, .fd = -1, .name = "run"});
+    if (!cmd_bool(c, "local"))
+        return cmd_run_remote(c, &o, e);
     if (!cmd_models_find(c, c->words[0], &model, e))
         return false;
     if (model.broken.len)
@@ -188,5 +237,6 @@ const struct cmd cmd_run = {
     .flags = cmd_run_flags,
     .flags_count = countof(cmd_run_flags),
     .refuses_late_flags = true,
+    .takes_server = true,
     .run = cmd_run_run,
 };

@@ -1,7 +1,7 @@
 #include "cli/cmd.h"
 
 extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_run;
-extern const struct cmd cmd_serve, cmd_version;
+extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
@@ -10,6 +10,8 @@ extern const struct cmd cmd_serve, cmd_version;
 const struct cmd *const cmd_table[] = {
     &cmd_serve,
     &cmd_run,
+    &cmd_daemon_ps,
+    &cmd_daemon_stop,
     &cmd_models_list,
     &cmd_plan,
     &cmd_inspect,
@@ -19,8 +21,6 @@ const struct cmd *const cmd_table[] = {
     LATER("pull"),
     LATER("rm"),
     LATER("remove"),
-    LATER("ps"),
-    LATER("stop"),
     LATER("install"),
     LATER("uninstall"),
     LATER("worker"),

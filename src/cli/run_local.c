@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/version.h"
 #include "cli/cmd.h"
+#include "cli/run_remote.h"
 #include "serve/engine_leg.h"
 
 #define RUN_LOCAL_PROGRESS_AFTER_MS 400 /* shorter loads show nothing */
@@ -29,7 +30,8 @@ struct run_local {
     struct run_local_turn *first, *last;
     uint32_t turns_count;
     struct loop *loop;
-    struct engine_leg *leg;
+    struct engine_leg *leg;    /* one of both */
+    struct run_remote *remote;
     struct api_provider provider;
     struct loop_signal interrupt;
     bool is_interrupted, has_interrupt;
@@ -106,6 +108,12 @@ static bool run_local_init(struct run_local *r, struct err *e)
     if (!loop_open(&r->loop, e) ||
         !loop_signal_open(&r->interrupt, r->loop, SIGINT, run_local_on_interrupt, r, e))
         return false;
+    if (r->o.daemon) {
+        if (!run_remote_open(&r->remote, r->loop, r->o.daemon, r->o.keep_alive, e))
+            return false;
+        r->provider = run_remote_provider(r->remote);
+        return true;
+    }
     leg.loop = r->loop;
     if (!engine_leg_open(&r->leg, &leg, e))
         return false;
@@ -138,6 +146,7 @@ void run_local_close(struct run_local *r)
     if (!r)
         return;
     engine_leg_close(r->leg, RUN_LOCAL_GRACE_MS);
+    run_remote_close(r->remote);
     loop_signal_close(&r->interrupt);
     loop_close(r->loop);
     buf_deinit(&r->reply);
@@ -262,6 +271,7 @@ static bool run_local_request(struct run_local *r, str text, struct arena *a,
     m[count++] = (struct api_message){.role = API_ROLE_USER, .parts = &own[1], .parts_count = 1};
     *rq = r->o.chat;
     rq->id = ++r->id;
+    rq->model = r->o.load.name;
     rq->messages = m;
     rq->messages_count = count;
     rq->stream = true;

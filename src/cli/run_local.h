@@ -1,7 +1,8 @@
-/* run_local - a conversation with a private engine child: no daemon, no socket.
+/* run_local - a conversation: with a private engine child, or through a running server.
  *
  * Owns:      the loop, the child, the conversation so far, printing a reply as it comes.
- * Not:       flags (cmd_run), line editing (run_repl), the child's life (serve/engine_leg).
+ * Not:       flags (cmd_run), line editing (run_repl), the child's life (serve/engine_leg), the
+ *            server (daemon, run_remote).
  * Invariant: a turn is in the conversation only when its reply ended well, or was cancelled after
  *            something of it was shown. stdout gets the answer alone; everything else goes to
  *            stderr. Reasoning is shown dimmed on a terminal, else left out.
@@ -17,6 +18,7 @@
 
 #define RUN_LOCAL_TEXT_MAX ((size_t)256 << 20)
 
+struct daemon;
 struct run_local;
 struct run_local_options {
     struct api_load load;   /* path, name, what the flags say */
@@ -25,6 +27,8 @@ struct run_local_options {
     str system;             /* "" = none */
     int64_t engine_stall_ms, load_stall_ms;
     bool timings;           /* a line after each reply */
+    const struct daemon *daemon; /* NULL: a private child, loaded by load */
+    str keep_alive;         /* for the server; "" = its own */
 };
 
 /* Starts the child; the load goes on while the user types. */

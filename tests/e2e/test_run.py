@@ -81,7 +81,6 @@ def test_a_model_of_the_own_store_is_found_by_name(shoal, home):
     (["-local", TINY, "-n", "5"], 2, f"run: -n stands behind {TINY}; flags come first"),
     (["-local", "nosuch", "ab"], 1, 'no model "nosuch"; `shoal list` shows what is there'),
     (["-local", TINY], 2, "run: no prompt, neither as words nor on stdin"),
-    ([TINY, "ab"], 2, "run: talking to a server is not built yet; add -local"),
     (["-local", "-ngl", "0", "-backend", "cuda", TINY, "ab"], 1,
      "ngl: 0 keeps all layers on the CPU, but backend is cuda"),
     (["-local", "-ngl", "9", "-backend", "cpu", TINY, "ab"], 1,

@@ -214,7 +214,8 @@ def test_E08_a_client_that_leaves_ends_its_generation(real, leave, stream):
 def test_sigterm_lets_a_short_reply_finish(tmp_path):
     server = Server(tmp_path, "-model", REAL)
     child = server.child()
-    body = json.dumps({"model": server.model(), "stream": True, "max_tokens": 30, "ignore_eos": True,
+    body = json.dumps({"model": server.model(), "stream": True, "ignore_eos": True,
+                       "max_tokens": 30,
                        "messages": [{"role": "user", "content": "Hi"}]})
     s = server.connect()
     s.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"

@@ -158,7 +158,6 @@ static void test_wrong_lines_are_refused_by_name(void **state)
     check_refused("-n", "run: no value for -n; see `shoal help run`");
     check_refused("-n 101 m", "run: -n: integer 0..100 expected, got \"101\"");
     check_refused("-soon x m", "run: -soon is not built yet");
-    check_refused("-addr x m", "run: -addr is not built yet");
     check_refused("", "run: MODEL [PROMPT...] missing; see `shoal help run`");
     check_refused("a b c d", "run: unexpected argument \"d\"; see `shoal help run`");
 }
