@@ -36,7 +36,7 @@ struct cmd_serve {
     struct loop *loop;
     struct models_leg *models;
     struct server *server;
-    struct loop_signal on_int, on_term;
+    struct loop_signal on_int, on_term, on_hup;
     int signals;
 };
 
@@ -70,6 +70,16 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
     else if (config_is(config, "engine.activations", "int8"))
         l->activations = API_ACTIVATIONS_INT8;
     return run_local_place(config, l, e);
+}
+
+static bool cmd_serve_check(const struct cmd_serve *s, struct err *e)
+{
+    str version = config_text(s->c->config, "ollama_version");
+    for (size_t i = 0; i < version.len; i++)
+        if (!strchr("0123456789.", version.p[i]))
+            return err_set(e, ERR_CONFIG, "ollama_version: digits and points expected, got %.*s",
+                           STR_ARG(str_sub(version, 0, 40)));
+    return true;
 }
 
 static bool cmd_serve_keys(struct cmd_serve *s, struct err *e)
@@ -224,6 +234,13 @@ static void cmd_serve_on_signal(void *ctx)
     server_stop(s->server);
 }
 
+/* A closed terminal must not end the server. */
+static void cmd_serve_on_hangup(void *ctx)
+{
+    (void)ctx;
+    log_warn("SIGHUP: reading the configuration again is not built yet");
+}
+
 static void cmd_serve_on_stopped(void *ctx)
 {
     struct cmd_serve *s = ctx;
@@ -297,7 +314,8 @@ static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct
     o->ctx = s;
     return server_open(&s->server, o, e) && cmd_serve_listen(s, e) &&
            loop_signal_open(&s->on_int, s->loop, SIGINT, cmd_serve_on_signal, s, e) &&
-           loop_signal_open(&s->on_term, s->loop, SIGTERM, cmd_serve_on_signal, s, e);
+           loop_signal_open(&s->on_term, s->loop, SIGTERM, cmd_serve_on_signal, s, e) &&
+           loop_signal_open(&s->on_hup, s->loop, SIGHUP, cmd_serve_on_hangup, s, e);
 }
 
 static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
@@ -309,6 +327,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
     cmd_version_put(&version);
     cmd_serve_limits(s, &o);
     o.version = buf_view(&version);
+    o.ollama_version = config_text(s->c->config, "ollama_version");
     o.isa = str_of(machine_level_name(machine_level(&has_bf16)));
     signal(SIGPIPE, SIG_IGN);
     cmd_serve_raise_files();
@@ -321,6 +340,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
     models_leg_close(s->models, CMD_SERVE_CHILD_GRACE_MS);
     loop_signal_close(&s->on_int);
     loop_signal_close(&s->on_term);
+    loop_signal_close(&s->on_hup);
     loop_close(s->loop);
     buf_deinit(&version);
     return ok;
@@ -329,7 +349,8 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_serve s = {.c = c};
-    if (!cmd_serve_keys(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
+    if (!cmd_serve_check(&s, e) || !cmd_serve_keys(&s, e) ||
+        !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);

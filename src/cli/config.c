@@ -54,7 +54,7 @@ const struct config_row config_rows[] = {
     LATER("tls.key", PATH, NULL)
     ROW("allowed_hosts", LIST, NULL, "further names of this server in Host")
     ROW("allowed_origins", LIST, NULL, "web pages that may ask")
-    LATER("ollama_version", TEXT, "0.13.0")
+    ROW("ollama_version", TEXT, "0.13.0", "answer of /api/version; clients of Ollama look at it")
     ROW("store", PATH, "~/.shoal/models", "own store of models")
     ROW("sources.ollama", PATH_OR("auto off"), "auto", "Ollama's store, read only")
     ROW("sources.hf", PATH_OR("auto off"), "auto", "Hugging Face hub cache, read only")

@@ -17,14 +17,20 @@ static void path_root(struct server *s, struct http_conn *c)
     http_conn_reply(c, 200, "text/plain; charset=utf-8", STR("shoal is running\n"));
 }
 
-/* Ollama's form; its clients ask for it first to see whether somebody is there. */
+static void path_openapi(struct server *s, struct http_conn *c)
+{
+    (void)s;
+    server_reply(c, 200, str_of(openapi_data));
+}
+
+/* Ollama's clients gate features on its number, so the first one is Ollama's. */
 static void path_ollama_version(struct server *s, struct http_conn *c)
 {
-    str version = server_options_of(s)->version_text;
+    const struct server_options *o = server_options_of(s);
     struct buf out;
     buf_init(&out, 1024);
-    buf_printf(&out, "{\"version\":\"%.*s\",\"shoal\":\"%.*s\"}", STR_ARG(version),
-               STR_ARG(version));
+    buf_printf(&out, "{\"version\":\"%.*s\",\"shoal\":\"%.*s\"}", STR_ARG(o->ollama_version),
+               STR_ARG(o->version_text));
     server_reply(c, 200, buf_view(&out));
     buf_deinit(&out);
 }
@@ -59,8 +65,9 @@ static const struct path_row rows_of_paths[] = {
     {"GET", "/", OPEN, path_root},
     {"GET", "/health", OPEN, path_state_health},
     {"GET", "/ready", OPEN, path_state_ready},
-    {"GET", "/version", READ, path_version},
+    {"GET", "/openapi.json", OPEN, path_openapi},
     {"GET", "/api/version", INFER, path_ollama_version},
+    {"GET", "/version", READ, path_version},
     {"GET", "/metrics", READ, path_state_metrics},
     {"GET", "/v1/status", READ, path_state_status},
     {"POST", "/v1/admin/stop", ADMIN, path_stop},
@@ -79,16 +86,8 @@ static const struct path_row rows_of_paths[] = {
     {"*", "/v1/requests/*", INFER, path_not_built},
     {"*", "/v1/agents", INFER, path_not_built},
     {"*", "/v1/agents/*", INFER, path_not_built},
-    {"POST", "/v1/embeddings", INFER, path_not_built},
-    {"POST", "/api/embed", INFER, path_not_built},
-    {"POST", "/api/embeddings", INFER, path_not_built},
     {"POST", "/tokenize", INFER, path_not_built},
     {"POST", "/detokenize", INFER, path_not_built},
-    {"POST", "/api/pull", ADMIN, path_not_built},
-    {"DELETE", "/api/delete", ADMIN, path_not_built},
-    {"POST", "/api/create", INFER, path_not_built},
-    {"POST", "/api/copy", INFER, path_not_built},
-    {"POST", "/api/push", INFER, path_not_built},
     {"*", "/api/blobs/*", INFER, path_not_built},
 };
 

@@ -19,6 +19,9 @@ struct path_row {
     void (*serve)(struct server *s, struct http_conn *c);
 };
 
+/* docs/openapi.json; made by tools/make_openapi.py. */
+extern const char openapi_data[];
+
 /* The row of that method and path (HEAD as GET), or NULL. */
 const struct path_row *path_table_find(str method, str path);
 /* Methods that serve the path, dialects' too, as "GET, POST"; false: nobody does. */

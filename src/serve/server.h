@@ -36,6 +36,7 @@ struct server_options {
     uint16_t overlong_status; /* 0: each dialect's own */
     str version;             /* JSON object: the answer of /version */
     str version_text, isa;   /* "0.1.0", "vnni" */
+    str ollama_version;      /* "0.13.0": what its clients may expect */
     /* Stopped: every request has ended, or the grace time is over. From the loop. */
     void (*on_stopped)(void *ctx);
     void *ctx;

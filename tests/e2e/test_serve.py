@@ -297,3 +297,54 @@ def joined(raw):
         body += rest[:n]
         rest = rest[n + 2:]
     return sse(body)[1]
+
+
+# ---------------------------------------------------------------- every protocol, every model
+
+def test_every_path_of_the_document_answers(real):
+    paths = real.get("/openapi.json").json()["paths"]
+    assert len(paths) > 20
+    for path, methods in paths.items():
+        if "get" in methods:
+            r = real.get(path.replace("{id}", real.model()))
+            assert r.status in (200, 404 if "{id}" in path else 200), (path, r.status)
+        elif path != "/v1/admin/stop":
+            r = real.post(path, b"{")
+            assert r.status == 400 and r.json()["error"], (path, r.status)
+
+
+def test_ollama_version_is_what_its_clients_expect(real):
+    assert real.get("/api/version").json() == {"version": "0.13.0",
+                                               "shoal": real.get("/version").json()["version"]}
+
+
+def test_a_model_is_loaded_when_it_is_asked_for_and_unloaded_when_idle(tmp_path):
+    store = tmp_path / ".shoal" / "models"
+    store.mkdir(parents=True)
+    (store / "tiny.gguf").symlink_to(TINY)
+    with serving(tmp_path, "-keepalive", "1s") as server:
+        assert server.get("/ready").json()["state"] == "idle"
+        assert children_of(server.process.pid) == []
+        server._model = "TINY"
+        r = server.chat(max_tokens=1)
+        assert (r.status, r.json()["model"], r.headers["shoal-model"]) == (200, "TINY", "tiny")
+        assert len(children_of(server.process.pid)) == 1
+        wait_until(lambda: children_of(server.process.pid) == [])
+        assert server.get("/health").json()["status"] == "ok"
+        server._model = "tini"
+        r = server.chat(max_tokens=1)
+        assert (r.status, r.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_server_up(tmp_path):
+    store = tmp_path / ".shoal" / "models"
+    store.mkdir(parents=True)
+    (store / "tiny.gguf").symlink_to(TINY)
+    (store / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
+    with serving(tmp_path) as server:
+        server._model = "bad"
+        for stream in (False, True):
+            r = server.chat(stream=stream)
+            assert (r.status, r.json()["error"]["code"]) == (500, "load_failed"), r.body
+        server._model = "tiny"
+        assert server.chat(max_tokens=1).status == 200
