@@ -105,6 +105,7 @@ static void cmd_serve_limits(const struct cmd_serve *s, struct server_options *o
     o->dialect.tools_max = cmd_serve_number(s, "limits.tools");
     o->dialect.stop_max = cmd_serve_number(s, "limits.stop");
     o->dialect.n_max = cmd_serve_number(s, "limits.n");
+    o->dialect.keeps_client_header = !config_bool(s->c->config, "cache.normalise.client_header");
     o->http = (struct http_limits){
         .header_size_max = cmd_serve_number(s, "limits.headers"),
         .pipeline_size_max = CMD_SERVE_PIPELINE_MAX,

@@ -106,7 +106,7 @@ const struct config_row config_rows[] = {
     LATER("cache.replay", BOOL, "true")
     LATER("cache.replay_size", SIZE, "64MiB")
     LATER("cache.replay_ttl", DURATION, "24h")
-    LATER("cache.normalise.client_header", BOOL, "true")
+    ROW("cache.normalise.client_header", BOOL, "true", "zero Claude Code's checksum per request")
     LATER("cache.normalise.clock", BOOL, "false")
     LATER("cache.public", LIST, NULL)
     LATER("cache.miss_ring", INT(0, 1 << 20), "1024")

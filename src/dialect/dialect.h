@@ -37,6 +37,7 @@ enum dialect_feature {
 struct dialect_limits {
     uint32_t messages_max, tools_max, stop_max, stop_len_max, logit_bias_max, n_max;
     uint32_t features; /* dialect_feature bits */
+    bool keeps_client_header; /* cache.normalise.client_header is off: BEHAVIOUR 8.11 */
 };
 extern const struct dialect_limits dialect_limits_default; /* what is built: text */
 

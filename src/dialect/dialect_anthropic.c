@@ -173,26 +173,30 @@ static uint32_t count_parts(struct json content)
     return count;
 }
 
-static bool read_content(struct dialect_read *r, struct api_message *m, struct json content)
+/* The parts of m, or NULL with an error. */
+static struct api_part *read_content(struct dialect_read *r, struct api_message *m,
+                                     struct json content)
 {
     struct message_reading mr = {.m = m};
     str text;
     mr.parts = dialect_read_array(r, count_parts(content), sizeof *mr.parts);
     if (mr.parts == NULL)
-        return false;
+        return NULL;
     m->parts = mr.parts;
     if (json_kind(content) == JSON_KIND_STRING) {
         if (!dialect_read_text(r, content, &text))
-            return false;
+            return NULL;
         add_part(&mr, (struct api_part){.kind = API_PART_TEXT, .text = text});
-        return true;
+        return mr.parts;
     }
-    if (json_kind(content) != JSON_KIND_ARRAY)
-        return dialect_read_wrong(r, content, "string or array");
+    if (json_kind(content) != JSON_KIND_ARRAY) {
+        dialect_read_wrong(r, content, "string or array");
+        return NULL;
+    }
     for (struct json_walk w = json_walk(content); json_next(&w);)
         if (!read_block(r, &mr, w.value))
-            return false;
-    return true;
+            return NULL;
+    return mr.parts;
 }
 
 static bool read_message(struct dialect_read *r, struct json v, struct api_message *m)
@@ -210,7 +214,31 @@ static bool read_message(struct dialect_read *r, struct json v, struct api_messa
     if (!dialect_read_choice(r, role, names, countof(names), &i))
         return false;
     m->role = roles[i];
-    return read_content(r, m, content);
+    return read_content(r, m, content) != NULL;
+}
+
+/* Claude Code begins the system text with a line of its own whose checksum is another one in each
+ * request: "x-anthropic-billing-header: cc_version=2.1.37.0d9; cc_entrypoint=cli; cch=fa690;"
+ * (ggml-org/llama.cpp#20623). The checksum's digits become zeros, so that the rest of the prompt is
+ * found in the prefix cache (A01). */
+static bool zero_client_header(struct dialect_read *r, struct json v, struct api_part *parts)
+{
+    str rest = parts->text, line;
+    if (r->in->limits->keeps_client_header ||
+        !str_starts(rest, STR("x-anthropic-billing-header:")) || !str_split(&rest, '\n', &line))
+        return true;
+    size_t at = str_find(line, STR("cch="));
+    if (at == STR_NONE)
+        return true;
+    char *text = arena_alloc_text(r->a, parts->text.len);
+    if (text == NULL)
+        return dialect_read_array(r, SIZE_MAX, 1) != NULL;
+    memcpy(text, parts->text.p, parts->text.len);
+    for (size_t i = at + strlen("cch="); i < line.len && text[i] != ';'; i++)
+        text[i] = '0';
+    parts->text.p = text;
+    dialect_read_note_path(r, "normalised", v);
+    return true;
 }
 
 /* The system prompt is the first turn; turns of role system stay where they are (A02). */
@@ -229,7 +257,8 @@ static bool read_messages(struct dialect_read *r)
         return false;
     if (json_kind(own->system) != JSON_KIND_ABSENT) {
         m[n].role = API_ROLE_SYSTEM;
-        if (!read_content(r, &m[n], own->system))
+        struct api_part *parts = read_content(r, &m[n], own->system);
+        if (parts == NULL || !zero_client_header(r, own->system, parts))
             return false;
         n += m[n].parts_count > 0;
     }

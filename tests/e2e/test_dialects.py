@@ -180,6 +180,16 @@ def test_A06_A07_every_event_of_a_stream_is_of_its_type_and_in_order(real):
     assert set(names[2:-3]) == {"content_block_delta"}
 
 
+def test_A01_a_new_checksum_in_each_request_costs_no_prefix(real, ant):
+    def body(digits):
+        line = "x-anthropic-billing-header: cc_version=2.1.37.0d9; cc_entrypoint=cli; cch="
+        return [{"type": "text", "text": f"{line}{digits};"},
+                {"type": "text", "text": "You are a helper. " * 40}]
+    ask(ant, real, system=body("fa690"))
+    usage = ask(ant, real, system=body("0b3c1")).usage
+    assert usage.cache_read_input_tokens >= 96 and usage.input_tokens <= 33
+
+
 def test_A02_a_system_turn_behind_the_user_is_taken(real, ant):
     r = ask(ant, real, messages=[*SAY, {"role": "system", "content": "Answer in French."},
                                  {"role": "user", "content": "Now."}],
@@ -325,6 +335,47 @@ def test_responses_that_need_a_store_are_refused(real, oai):
 
 # ---------------------------------------------------------------- all of them
 
+BODIES = {
+    "/api/chat": {"messages": SAY}, "/api/generate": {"prompt": "x"},
+    "/v1/chat/completions": {"messages": SAY}, "/v1/completions": {"prompt": "x"},
+    "/v1/messages": {"messages": SAY, "max_tokens": 4}, "/v1/responses": {"input": "x"},
+}
+SHORT = {"max_tokens": 1, "max_output_tokens": 1, "options": {"num_predict": 1}}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_E17_a_prompt_that_is_too_long_is_refused_with_its_size(real, path):
+    text = "word " * 9000
+    body = {k: [{"role": "user", "content": text}] if k == "messages" else text
+            if k in ("prompt", "input") else v for k, v in BODIES[path].items()}
+    for stream in (False, True):
+        r = real.post(path, {"model": real.model(), **body, **SHORT, "stream": stream})
+        error = r.json() if path.startswith("/api") else r.json()["error"]
+        assert r.status == (413 if path.startswith("/api") else 400), r.body
+        assert error["code"] == "context_length_exceeded" and error["prompt_tokens"] > 9000
+        assert error["limit"] == 8192
+
+
+def test_E20_num_ctx_caps_a_request_and_loads_nothing_again(real, oll):
+    child = real.child()
+    for num_ctx in (1024, 2048, 4096, 1024):
+        r = oll.chat(model=real.model(), messages=SAY, options={**OPTIONS, "num_ctx": num_ctx})
+        assert r.eval_count == 8 and r.load_duration == 0
+    with pytest.raises(ollama.ResponseError) as e:
+        oll.chat(model=real.model(), messages=LONG, options={"num_ctx": 32})
+    assert "limit is 32" in str(e.value) and real.child() == child
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_E21_keep_alive_is_taken_by_every_dialect(real, path):
+    for value in (-1, "10m", 600):
+        r = real.post(path, {"model": real.model(), **BODIES[path], **SHORT, "stream": False,
+                             "shoal": {"keep_alive": value}})
+        assert r.status == 200 and b"unknown_field; shoal" not in r.body, r.body
+    r = real.post(path, {"model": real.model(), **BODIES[path], **SHORT,
+                         "shoal": {"keep_alive": "soon"}})
+    assert r.status == 400 and b"shoal.keep_alive" in r.body
+
 def test_A17_A26_all_dialects_say_the_same_for_the_same_prompt(real, oai, ant, oll):
     said = {
         oai.chat.completions.create(model=real.model(), messages=SAY, max_tokens=8, temperature=0)
@@ -394,11 +445,6 @@ def test_litellm_reads_responses(real):
     assert r.output[0].content[0].text and r.usage.output_tokens == 16
 
 
-BODIES = {
-    "/api/chat": {"messages": SAY}, "/api/generate": {"prompt": "x"},
-    "/v1/chat/completions": {"messages": SAY}, "/v1/completions": {"prompt": "x"},
-    "/v1/messages": {"messages": SAY, "max_tokens": 4}, "/v1/responses": {"input": "x"},
-}
 WRONG = [5, -1, 1e308, "", "x", True, [], {}, [[]], [5], [{}], [None], {"a": 1}, [{"type": 5}]]
 
 
@@ -408,8 +454,7 @@ def test_A32_500_wrong_bodies_get_a_sentence_and_never_a_500(real, path):
               "tools", "tool_choice", "thinking", "format", "keep_alive", "metadata", "include"]
     for field in fields:
         for value in WRONG:
-            body = {"model": real.model(), **BODIES[path], "max_tokens": 1,
-                    "max_output_tokens": 1, "options": {"num_predict": 1}, field: value}
+            body = {"model": real.model(), **BODIES[path], **SHORT, field: value}
             r = real.post(path, body)
             assert r.status in (200, 400, 404, 501), (path, field, value, r.body)
             if r.status != 200:

@@ -72,6 +72,37 @@ static void test_A02_system_turns_stand_where_they_were_sent(void **state)
     play_end(&p);
 }
 
+static void test_A01_the_checksum_of_a_request_is_zeroed_in_its_line_alone(void **state)
+{
+    (void)state;
+#define LINE(cch) "x-anthropic-billing-header: cc_version=2.1.37.0d9; cc_entrypoint=cli; "      \
+    "cch=" cch ";"
+    static const struct {
+        const char *system, *text;
+        bool keeps;
+    } rows[] = {
+        {"[{\"type\":\"text\",\"text\":\"" LINE("fa690") "\"},{\"type\":\"text\",\"text\":\"b\"}]",
+         LINE("00000"), false},
+        {"\"" LINE("fa690") "\\nYou are cch=12345;\"", LINE("00000") "\nYou are cch=12345;", false},
+        {"\"" LINE("fa690") "\"", LINE("fa690"), true},
+        {"\"say " LINE("fa690") "\"", "say " LINE("fa690"), false},
+        {"\"x-anthropic-billing-header: a\\ncch=1\"", "x-anthropic-billing-header: a\ncch=1",
+         false},
+        {"\"x-anthropic-billing-header: cch=ab\"", "x-anthropic-billing-header: cch=00", false},
+    };
+    for (size_t i = 0; i < countof(rows); i++) {
+        char body[512];
+        struct play p = {.keeps_client_header = rows[i].keeps};
+        snprintf(body, sizeof body, "{\"model\":\"m\"," USER ",\"system\":%s}", rows[i].system);
+        play_ok(&p, MESSAGES, body);
+        if (!str_eq_z(p.rq.messages[0].parts[0].text, rows[i].text))
+            fail_msg("%.*s", STR_ARG(p.rq.messages[0].parts[0].text));
+        assert_int_equal(play_has_note(&p, "normalised", "system"),
+                         strstr(rows[i].text, "=00") != NULL);
+        play_end(&p);
+    }
+}
+
 static void test_A03_unknown_blocks_become_text_or_a_warning(void **state)
 {
     (void)state;
@@ -450,6 +481,7 @@ int main(void)
         cmocka_unit_test(test_every_field_arrives),
         cmocka_unit_test(test_no_tokens_fill_the_cache_only),
         cmocka_unit_test(test_A02_system_turns_stand_where_they_were_sent),
+        cmocka_unit_test(test_A01_the_checksum_of_a_request_is_zeroed_in_its_line_alone),
         cmocka_unit_test(test_A03_unknown_blocks_become_text_or_a_warning),
         cmocka_unit_test(test_results_that_fail_or_have_no_call_say_so),
         cmocka_unit_test(test_A04_thinking_comes_back_whatever_its_signature),

@@ -30,6 +30,7 @@ struct play {
     bool ok;
     const struct api_header *headers; /* set before play_ask */
     uint32_t headers_count, features;
+    bool keeps_client_header;
 };
 
 /* target: "POST /v1/messages". The body is copied: it lives as long as the play. */
@@ -41,6 +42,7 @@ static inline void play_ask(struct play *p, const char *target, const char *body
                             .request_id = STR("req_0123456789abcdefABCDEF"),
                             .time_s = 1785000000, .limits = &limits};
     limits.features |= p->features;
+    limits.keeps_client_header = p->keeps_client_header;
     arena_init(&p->a, 8 * strlen(body) + ((size_t)1 << 20));
     buf_init(&p->out, (size_t)1 << 24);
     in.body = arena_copy(&p->a, str_of(body));
