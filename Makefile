@@ -68,7 +68,8 @@ endif
 .PHONY: gpu
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
-        tsan-programs quick-programs threaded-programs bench-peer bench-tok run install clean FORCE
+        tsan-programs quick-programs threaded-programs bench-kern bench-peer bench-tok \
+        run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -139,7 +140,7 @@ $(BUILD)/shoal: $(BUILD)/src/cli/main.o $(LIB)
 $(BUILD)/tests/%.o: tests/%.c $(FLAGS) | $(VERSION_H)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL) $(DEPS) -Itests -Wno-missing-prototypes -c $< -o $@
+	$(Q)$(CC) $(ALL) $(DEPS) -Itests -Wno-missing-prototypes $(call isa,$<) -c $< -o $@
 
 .SECONDEXPANSION:
 beside = $(call helpers,$(patsubst $(BUILD)/%,%,$(1))) $(RUNNER_$(notdir $(1)))
@@ -238,7 +239,7 @@ check: $(BUILD)/shoal static $(QUICK) ## fast checks: no model, no network
 
 MODELS_HOME = $(HOME)/.shoal/models
 DEFAULT_MODEL = SmolLM2-135M-Instruct.Q4_1.gguf
-DEFAULT_PROMPT = What is the capital of France?
+DEFAULT_PROMPT = Why is the sky blue?
 
 run: ## answer with a real model: MODEL=path PROMPT="..."
 	@tools/setup build
@@ -304,6 +305,9 @@ test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(RUN_TESTS) -tier long $(KERN) $(MODEL) $(REAL) $(SIM)
 
 # ---------------------------------------------------------------- speed
+
+bench-kern: $(BUILD)/tests/kern/kern_test ## kernels beside the limits: LEVEL=avx2 TYPE=Q4_K
+	@$< --bench "$(LEVEL)" "$(TYPE)"
 
 # The peer is built from source for this machine: about ten minutes on two cores, once. The gcc 12
 # build of it dies at its first AMX tile load, so a machine with AMX builds it with clang.

@@ -62,6 +62,15 @@ void kern_forms(struct kern *t);
 void kern_rows(struct kern *t);
 void kern_attn(struct kern *t);
 void kern_sample(struct kern *t);
+/* Exit status; NULL: the best level, all types. */
 int kern_bench(const char *level, const char *type);
+
+/* Operations done in `turns` turns of a loop that only multiplies (kern_peak.h). */
+uint64_t kern_peak_int8_avx2(uint32_t turns);
+uint64_t kern_peak_float_avx2(uint32_t turns);
+uint64_t kern_peak_int8_avx512(uint32_t turns);
+uint64_t kern_peak_float_avx512(uint32_t turns);
+uint64_t kern_peak_int8_vnni(uint32_t turns);
+uint64_t kern_peak_float_vnni(uint32_t turns);
 
 #endif

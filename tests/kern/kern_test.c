@@ -49,7 +49,8 @@ static void run_level(struct kern *t, enum cpu_level level, const char *part)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--bench") == 0)
-        return kern_bench(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
+        return kern_bench(argc > 2 && *argv[2] ? argv[2] : NULL,
+                          argc > 3 && *argv[3] ? argv[3] : NULL);
     struct cpu_kernels ref;
     const char *tier = getenv("TEST_TIER");
     struct kern t = {.ref = &ref, .is_full = tier && strcmp(tier, "quick") != 0};

@@ -1,0 +1,5 @@
+#include "kern/kern.h"
+#include "kern/kern_peak.h"
+
+uint64_t kern_peak_int8_avx2(uint32_t turns) { return peak_int8(turns); }
+uint64_t kern_peak_float_avx2(uint32_t turns) { return peak_float(turns); }
