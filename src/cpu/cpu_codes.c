@@ -280,16 +280,25 @@ static void decode_iq3_s(struct cpu_codes *out, const void *row, size_t k)
     decode_by_values(out, QTYPE_IQ3_S, copy, 1);
 }
 
+static void put_iq4nl(int8_t *q, const uint8_t *p)
+{
+    for (size_t i = 0; i < 16; i++) {
+        q[i] = quant_iq4nl_values[p[i] & 15];
+        q[i + 16] = quant_iq4nl_values[p[i] >> 4];
+    }
+}
+
 static void decode_iq4_xs(struct cpu_codes *out, const void *row, size_t k)
 {
     const uint8_t *p = super_block(row, k, QTYPE_IQ4_XS);
-    uint8_t copy[160];
-    copy_block(copy, out, p, QTYPE_IQ4_XS, 0);
+    out->d = get_f16(p);
+    out->dm = 0;
+    memset(out->mn, 0, sizeof(out->mn));
     for (size_t j = 0; j < 8; j++) {
         int low = p[4 + j / 2] >> j % 2 * 4 & 15, high = get_u16(p + 2) >> 2 * j & 3;
         out->sc[j] = (int16_t)((low | high << 4) - 32);
+        put_iq4nl(out->q + 32 * j, p + 8 + 16 * j);
     }
-    decode_by_values(out, QTYPE_IQ4_XS, copy, 1);
 }
 
 static void decode_ternary(struct cpu_codes *out, const void *row, size_t k, enum qtype t)
@@ -334,7 +343,7 @@ static void decode_one_scale(struct cpu_codes *out, const void *row, size_t k, e
 
 static void decode_iq4_nl(struct cpu_codes *out, const void *row, size_t k)
 {
-    decode_one_scale(out, row, k, QTYPE_IQ4_NL);
+    put_iq4nl(out->q, one_scale(out, row, k, QTYPE_IQ4_NL) + 2);
 }
 
 static void decode_q1_0(struct cpu_codes *out, const void *row, size_t k)

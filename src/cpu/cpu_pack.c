@@ -6,18 +6,37 @@
 
 #define VECTOR 64u
 
+/* Codes (cpu_codes) of types that name one of sixteen, plus 128. */
+#define VALUES(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                    \
+    {128 + (a), 128 + (b), 128 + (c), 128 + (d), 128 + (e), 128 + (f), 128 + (g), 128 + (h),      \
+     128 + (i), 128 + (j), 128 + (k), 128 + (l), 128 + (m), 128 + (n), 128 + (o), 128 + (p)}
+static const uint8_t iq4nl[16] =
+    VALUES(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+static const uint8_t e2m1[16] = VALUES(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+static const uint8_t iq3xxs[16] =
+    VALUES(4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62);
+static const uint8_t iq3s[16] =
+    VALUES(1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15);
+
 const struct cpu_pack_type cpu_pack_table[QTYPE_WEIGHT_COUNT] = {
-    [QTYPE_F32] = {CPU_PACK_FLOAT, 1, 0, 64, 32, 0},
-    [QTYPE_F16] = {CPU_PACK_FLOAT, 1, 0, 32, 16, 0},
-    [QTYPE_BF16] = {CPU_PACK_FLOAT, 1, 0, 32, 16, 0},
-    [QTYPE_Q4_0] = {CPU_PACK_GROUP, 32, 32, 256, 4, 3},
-    [QTYPE_Q4_1] = {CPU_PACK_GROUP, 32, 64, 256, 4, 0},
-    [QTYPE_Q5_0] = {CPU_PACK_GROUP, 32, 32, 320, 5, 4},
-    [QTYPE_Q5_1] = {CPU_PACK_GROUP, 32, 64, 320, 5, 0},
-    [QTYPE_Q8_0] = {CPU_PACK_GROUP, 32, 32, 512, 8, 7},
-    [QTYPE_Q4_K] = {CPU_PACK_GROUP, 256, 64 + 256, 8 * 256, 4, 0},
-    [QTYPE_Q5_K] = {CPU_PACK_GROUP, 256, 64 + 256, 8 * 320, 5, 0},
-    [QTYPE_Q6_K] = {CPU_PACK_GROUP, 256, 32 + 256, 8 * 384, 6, 5},
+    [QTYPE_F32] = {CPU_PACK_FLOAT, 1, 0, 64, 32, 0, false, NULL},
+    [QTYPE_F16] = {CPU_PACK_FLOAT, 1, 0, 32, 16, 0, false, NULL},
+    [QTYPE_BF16] = {CPU_PACK_FLOAT, 1, 0, 32, 16, 0, false, NULL},
+    [QTYPE_Q4_0] = {CPU_PACK_GROUP, 32, 32, 256, 4, 3, false, NULL},
+    [QTYPE_Q4_1] = {CPU_PACK_GROUP, 32, 64, 256, 4, 0, false, NULL},
+    [QTYPE_Q5_0] = {CPU_PACK_GROUP, 32, 32, 320, 5, 4, false, NULL},
+    [QTYPE_Q5_1] = {CPU_PACK_GROUP, 32, 64, 320, 5, 0, false, NULL},
+    [QTYPE_Q8_0] = {CPU_PACK_GROUP, 32, 32, 512, 8, 7, false, NULL},
+    [QTYPE_IQ4_NL] = {CPU_PACK_GROUP, 32, 32, 256, 4, 7, false, iq4nl},
+    [QTYPE_MXFP4] = {CPU_PACK_GROUP, 32, 64, 256, 4, 7, true, e2m1},
+    [QTYPE_Q2_K] = {CPU_PACK_GROUP, 256, 64 + 512, 8 * 128, 2, 0, false, NULL},
+    [QTYPE_Q3_K] = {CPU_PACK_GROUP, 256, 32 + 256, 8 * 256, 4, 2, false, NULL},
+    [QTYPE_Q4_K] = {CPU_PACK_GROUP, 256, 64 + 256, 8 * 256, 4, 0, false, NULL},
+    [QTYPE_Q5_K] = {CPU_PACK_GROUP, 256, 64 + 256, 8 * 320, 5, 0, false, NULL},
+    [QTYPE_Q6_K] = {CPU_PACK_GROUP, 256, 32 + 256, 8 * 384, 6, 5, false, NULL},
+    [QTYPE_IQ3_XXS] = {CPU_PACK_GROUP, 256, 64 + 256, 8 * 256, 4, 7, true, iq3xxs},
+    [QTYPE_IQ3_S] = {CPU_PACK_GROUP, 256, 64 + 256, 8 * 256, 4, 7, true, iq3s},
+    [QTYPE_IQ4_XS] = {CPU_PACK_GROUP, 256, 64 + 256, 8 * 256, 4, 7, true, iq4nl},
 };
 
 static size_t file_row(enum qtype t, size_t in)
@@ -78,6 +97,13 @@ static void put_codes(uint8_t *dst, const uint8_t *c, uint8_t bits, size_t r)
             memcpy(lane + g * VECTOR, c + 4 * g, 4);
         return;
     }
+    if (bits == 2) {
+        for (size_t i = 0; i < 32; i++) {
+            uint8_t *to = lane + i / 16 * VECTOR + i % 4;
+            *to = (uint8_t)((i % 16 < 4 ? 0 : *to) | c[i] << i % 16 / 4 * 2);
+        }
+        return;
+    }
     uint8_t nibbles[16], high[8] = {0};
     for (size_t i = 0; i < 16; i++)
         nibbles[i] = (uint8_t)((c[i] & 15) | (c[i + 16] & 15) << 4);
@@ -105,6 +131,10 @@ static void get_codes(uint8_t *c, const uint8_t *src, uint8_t bits, size_t r)
             c[i] = lane[g * VECTOR + j];
             continue;
         }
+        if (bits == 2) {
+            c[i] = lane[g / 4 * VECTOR + j] >> g % 4 * 2 & 3;
+            continue;
+        }
         c[i] = lane[g % 4 * VECTOR + j] >> g / 4 * 4 & 15;
         if (bits == 5)
             c[i] = (uint8_t)(c[i] | (lane[4 * VECTOR + j] >> g & 1) << 4);
@@ -113,63 +143,90 @@ static void get_codes(uint8_t *c, const uint8_t *src, uint8_t bits, size_t r)
     }
 }
 
-/* The scale bytes of row r of one block: halves at h, then bytes. A half is taken from the file,
- * not through a float, so that a NaN's payload or a denormal stays what it is. */
+/* Where d lies in a block of the file, and dmin beside it. */
+static size_t file_d(enum qtype t)
+{
+    return t == QTYPE_Q2_K ? 80 : t == QTYPE_Q3_K ? 108 : t == QTYPE_Q6_K ? 208 : 0;
+}
+
+/* Q4_K and Q5_K have a scale and a minimum per 32 inputs, all other blocks of 256 one per 16. */
+static bool is_by_32(enum qtype t) { return t == QTYPE_Q4_K || t == QTYPE_Q5_K; }
+
+/* Bytes of the floats before the integer scales. */
+static size_t head_size(enum qtype t)
+{
+    return cpu_pack_table[t].has_float_d || cpu_codes_table[t].has_min ? 64 : 32;
+}
+
+/* The scale bytes of row r of one block: floats, then bytes. A half is taken from the file, not
+ * through a float, so that a NaN's payload or a denormal stays what it is. */
 static void put_scales(uint8_t *dst, enum qtype t, const uint8_t *block,
                        const struct cpu_codes *c, size_t r)
 {
     const struct cpu_pack_type *p = &cpu_pack_table[t];
+    const struct cpu_codes_type *codes = &cpu_codes_table[t];
     uint16_t *h = (uint16_t *)(void *)dst;
-    memcpy(h + r, block + (t == QTYPE_Q6_K ? 208 : 0), 2);
-    if (p->block == 32) {
-        if (p->scale_size == 64)
-            memcpy(h + CPU_ROWS + r, block + 2, 2);
+    if (p->has_float_d)
+        memcpy(dst + 4 * r, &c->d, 4);
+    else
+        memcpy(h + r, block + file_d(t), 2);
+    if (codes->has_min)
+        memcpy(h + CPU_ROWS + r, block + file_d(t) + 2, 2);
+    if (p->block == 32)
         return;
-    }
-    if (t == QTYPE_Q6_K) {
-        for (size_t j = 0; j < 16; j++)
-            dst[32 + j * CPU_ROWS + r] = (uint8_t)c->sc[j];
-        return;
-    }
-    memcpy(h + CPU_ROWS + r, block + 2, 2);
-    for (size_t j = 0; j < 8; j++) {
-        dst[64 + j * CPU_ROWS + r] = (uint8_t)c->sc[j];
-        dst[192 + j * CPU_ROWS + r] = c->mn[j];
+    size_t count = is_by_32(t) ? 8 : 16;
+    uint8_t *sc = dst + head_size(t), *mn = sc + count * CPU_ROWS;
+    for (size_t j = 0; j < count; j++) {
+        size_t from = j * (256 / count) / codes->sub;
+        sc[j * CPU_ROWS + r] = (uint8_t)c->sc[from];
+        if (codes->has_min)
+            mn[j * CPU_ROWS + r] = c->mn[from];
     }
 }
 
+/* The reverse; sc and mn per 16 or 32 inputs as they lie there. */
 static void get_scales(struct cpu_codes *c, const uint8_t *src, enum qtype t, size_t r)
 {
     const struct cpu_pack_type *p = &cpu_pack_table[t];
+    bool has_min = cpu_codes_table[t].has_min;
     const uint16_t *h = (const uint16_t *)(const void *)src;
     memset(c->mn, 0, sizeof(c->mn));
-    c->d = base_f16_to_f32(h[r]);
-    c->dm = 0;
-    c->sc[0] = 1;
+    c->dm = has_min ? base_f16_to_f32(h[CPU_ROWS + r]) : 0;
+    if (p->has_float_d)
+        memcpy(&c->d, src + 4 * r, 4);
+    else
+        c->d = base_f16_to_f32(h[r]);
     if (p->block == 32) {
-        if (p->scale_size == 64) {
-            c->dm = -base_f16_to_f32(h[CPU_ROWS + r]);
-            c->mn[0] = 1;
-        }
+        c->sc[0] = 1;
+        c->mn[0] = has_min;
+        c->dm = -c->dm;
         return;
     }
-    if (t == QTYPE_Q6_K) {
-        for (size_t j = 0; j < 16; j++)
-            c->sc[j] = (int8_t)src[32 + j * CPU_ROWS + r];
-        return;
+    size_t count = is_by_32(t) ? 8 : 16;
+    const uint8_t *sc = src + head_size(t), *mn = sc + count * CPU_ROWS;
+    for (size_t j = 0; j < count; j++) {
+        c->sc[j] = is_by_32(t) ? (int16_t)sc[j * CPU_ROWS + r] : (int8_t)sc[j * CPU_ROWS + r];
+        if (has_min)
+            c->mn[j] = mn[j * CPU_ROWS + r];
     }
-    c->dm = base_f16_to_f32(h[CPU_ROWS + r]);
-    for (size_t j = 0; j < 8; j++) {
-        c->sc[j] = src[64 + j * CPU_ROWS + r];
-        c->mn[j] = src[192 + j * CPU_ROWS + r];
-    }
+}
+
+/* What is stored for each code, at code + 128. */
+static void stored_codes(uint8_t stored[256], const struct cpu_pack_type *p)
+{
+    int offset = p->offset_log2 ? 1 << p->offset_log2 : 0;
+    for (int i = 0; i < 256; i++)
+        stored[i] = p->values ? 0 : (uint8_t)(i - 128 + offset);
+    for (uint8_t i = 16; p->values && i-- > 0;) /* of two zeros the first */
+        stored[p->values[i]] = i;
 }
 
 static void pack_group_row(uint8_t *group, const uint8_t *row, enum qtype t, size_t r, size_t in)
 {
     const struct cpu_pack_type *p = &cpu_pack_table[t];
     size_t sub_size = p->block == 32 ? p->code_size : p->code_size / 8u;
-    uint8_t offset = (uint8_t)(p->offset_log2 ? 1 << p->offset_log2 : 0);
+    uint8_t stored[256];
+    stored_codes(stored, p);
     for (size_t k = 0; k < in; k += p->block) {
         struct cpu_codes c;
         cpu_codes_table[t].decode(&c, row, k);
@@ -179,7 +236,7 @@ static void pack_group_row(uint8_t *group, const uint8_t *row, enum qtype t, siz
         for (size_t s = 0; s < p->block; s += 32) {
             uint8_t u[32];
             for (size_t i = 0; i < 32; i++)
-                u[i] = (uint8_t)(c.q[s + i] + offset);
+                u[i] = stored[c.q[s + i] + 128];
             put_codes(to + p->scale_size + s / 32 * sub_size, u, p->bits, r);
         }
     }
@@ -189,7 +246,7 @@ static void unpack_group_row(float *dst, const uint8_t *group, enum qtype t, siz
 {
     const struct cpu_pack_type *p = &cpu_pack_table[t];
     size_t sub_size = p->block == 32 ? p->code_size : p->code_size / 8u;
-    size_t sub = cpu_codes_table[t].sub;
+    size_t sub = p->block == 32 || is_by_32(t) ? 32 : 16;
     int offset = p->offset_log2 ? 1 << p->offset_log2 : 0;
     for (size_t k = 0; k < in; k += 32) {
         struct cpu_codes c;
@@ -199,7 +256,8 @@ static void unpack_group_row(float *dst, const uint8_t *group, enum qtype t, siz
         get_codes(u, from + p->scale_size + k % p->block / 32 * sub_size, p->bits, r);
         for (size_t i = 0; i < 32; i++) {
             size_t j = (k + i) % p->block / sub;
-            float x = c.d * (float)c.sc[j] * (float)(u[i] - offset);
+            int q = (p->values ? p->values[u[i]] : u[i]) - offset;
+            float x = c.d * (float)c.sc[j] * (float)q;
             dst[k + i] = cpu_codes_table[t].has_min ? x - c.dm * (float)c.mn[j] : x;
         }
     }

@@ -195,8 +195,8 @@ static void float_fill_32(float (*dst)[16], const struct cpu_pack_type *t, const
 {
     vi w[8];
     const uint8_t *scales = group + block * cpu_pack_block(t);
-    struct float_scale s = {.d = vf_from_f16(scales), .m = vf_zero()};
-    tile_unpack(w, scales + t->scale_size, t->bits);
+    struct float_scale s = {.d = tile_load_d(scales, t->has_float_d), .m = vf_zero()};
+    tile_unpack(w, scales + t->scale_size, tile_bits_of(t), t->values);
     if (t->offset_log2) {
         s.offset = 1 << t->offset_log2;
         float_put(dst, w, 0, 8, &s);
@@ -213,15 +213,22 @@ static void float_fill_256(float (*dst)[16], const struct cpu_pack_type *t, cons
     vi w[8];
     size_t i = block % 8;
     const uint8_t *scales = group + block / 8 * cpu_pack_block(t);
-    vf d = vf_from_f16(scales);
+    vf d = tile_load_d(scales, t->has_float_d);
     struct float_scale s = {.m = vf_zero()};
-    tile_unpack(w, scales + t->scale_size + i * (t->code_size / 8u), t->bits);
-    if (t->bits == 6) {
-        s.offset = 32;
-        s.d = vf_mul(d, vf_from_i(vi_from_i8(scales + 32 + 32 * i)));
-        float_put(dst, w, 0, 4, &s);
-        s.d = vf_mul(d, vf_from_i(vi_from_i8(scales + 48 + 32 * i)));
-        float_put(dst, w, 4, 8, &s);
+    tile_unpack(w, scales + t->scale_size + i * (t->code_size / 8u), tile_bits_of(t), t->values);
+    if (t->scale_size != 320 || t->values) { /* two scales per 32 inputs */
+        s.has_min = t->offset_log2 == 0;
+        s.offset = s.has_min ? 0 : 1 << t->offset_log2;
+        const uint8_t *sc = scales + t->scale_size - (s.has_min ? 512 : 256) + 32 * i;
+        for (int half = 0; half < 2; half++, sc += 16) {
+            s.d = vf_mul(d, vf_from_i(vi_from_i8(sc)));
+            if (s.has_min)
+                s.m = vf_mul(vf_from_f16(scales + 32), vf_from_i(vi_from_u8(sc + 256)));
+            if (half == 0)
+                float_put(dst, w, 0, 4, &s);
+            else
+                float_put(dst, w, 4, 8, &s);
+        }
         return;
     }
     s.has_min = true;

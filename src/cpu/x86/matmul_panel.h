@@ -49,10 +49,10 @@ struct tile_job {
 
 /* 32 inputs of a packed group, 16 rows, to their place in the panel. */
 VEC_INLINE void tile_fill_codes(struct tile_panel *p, size_t block, size_t group,
-                                const uint8_t *codes, int bits)
+                                const uint8_t *codes, int bits, const uint8_t *values)
 {
     vi w[8];
-    tile_unpack(w, codes, bits);
+    tile_unpack(w, codes, bits, values);
     VEC_UNROLL for (int g = 0; g < 8; g++)
         vi_store(p->codes[block][g][group], w[g]);
 }
@@ -61,12 +61,13 @@ VEC_INLINE void tile_fill_codes(struct tile_panel *p, size_t block, size_t group
 VEC_INLINE void tile_fill_group_32(const struct tile_job *j, size_t group, const uint8_t *w,
                                    int bits, bool has_min)
 {
-    const size_t scale_size = has_min ? 64 : 32;
-    const size_t block_size = scale_size + (bits == 8 ? 512 : bits == 5 ? 320 : 256);
+    const struct cpu_pack_type *t = &cpu_pack_table[j->a->type];
+    const size_t scale_size = has_min ? 64 : t->scale_size;
+    const size_t block_size = scale_size + tile_code_size(bits);
     struct tile_panel *p = j->panel;
     for (size_t b = 0; b < j->blocks; b++, w += block_size) {
-        tile_fill_codes(p, b, group, w + scale_size, bits);
-        vf_store(p->d[b] + 16 * group, vf_from_f16(w));
+        tile_fill_codes(p, b, group, w + scale_size, bits, t->values);
+        vf_store(p->d[b] + 16 * group, tile_load_d(w, t->has_float_d));
         if (has_min)
             vf_store(p->dm[b] + 16 * group, vf_from_f16(w + 32));
     }
@@ -76,7 +77,7 @@ VEC_INLINE void tile_fill_group_32(const struct tile_job *j, size_t group, const
 VEC_INLINE void tile_fill_group_k32(const struct tile_job *j, size_t group, const uint8_t *w,
                                     int bits)
 {
-    const size_t code_size = bits == 5 ? 320 : 256;
+    const size_t code_size = tile_code_size(bits);
     struct tile_panel *p = j->panel;
     for (size_t b = 0; b < j->blocks / 8; b++, w += 320 + 8 * code_size) {
         vi m[4];
@@ -84,7 +85,7 @@ VEC_INLINE void tile_fill_group_k32(const struct tile_job *j, size_t group, cons
         vf_store(p->dm[b] + 16 * group, vf_from_f16(w + 32));
         tile_mins(m, w + 192);
         for (size_t i = 0; i < 8; i++) {
-            tile_fill_codes(p, b * 8 + i, group, w + 320 + i * code_size, bits);
+            tile_fill_codes(p, b * 8 + i, group, w + 320 + i * code_size, bits, NULL);
             vi_store(p->sc[b * 8 + i] + 16 * group, vi_from_u8(w + 64 + 16 * i));
         }
         for (size_t i = 0; i < 4; i++)
@@ -92,16 +93,26 @@ VEC_INLINE void tile_fill_group_k32(const struct tile_job *j, size_t group, cons
     }
 }
 
-/* Q6_K. */
-static void tile_fill_group_k16(const struct tile_job *j, size_t group, const uint8_t *w)
+/* All other blocks of 256. */
+VEC_INLINE void tile_fill_group_k16(const struct tile_job *j, size_t group, const uint8_t *w,
+                                    int bits)
 {
+    const struct cpu_pack_type *t = &cpu_pack_table[j->a->type];
+    const size_t code_size = tile_code_size(bits);
+    const size_t head = t->scale_size - (j->has_min ? 512u : 256u);
     struct tile_panel *p = j->panel;
-    for (size_t b = 0; b < j->blocks / 8; b++, w += 288 + 8 * 384) {
-        vf_store(p->d[b] + 16 * group, vf_from_f16(w));
-        for (size_t i = 0; i < 16; i++)
-            vi_store(p->sc[b * 16 + i] + 16 * group, vi_from_i8(w + 32 + 16 * i));
+    for (size_t b = 0; b < j->blocks / 8; b++, w += t->scale_size + 8 * code_size) {
+        vf_store(p->d[b] + 16 * group, tile_load_d(w, t->has_float_d));
+        if (j->has_min)
+            vf_store(p->dm[b] + 16 * group, vf_from_f16(w + 32));
+        for (size_t i = 0; i < 16; i++) {
+            vi_store(p->sc[b * 16 + i] + 16 * group, vi_from_i8(w + head + 16 * i));
+            if (j->has_min)
+                vi_store(p->mn[b * 16 + i] + 16 * group, vi_from_u8(w + head + 256 + 16 * i));
+        }
         for (size_t i = 0; i < 8; i++)
-            tile_fill_codes(p, b * 8 + i, group, w + 288 + i * 384, 6);
+            tile_fill_codes(p, b * 8 + i, group, w + t->scale_size + i * code_size, bits,
+                            t->values);
     }
 }
 
@@ -109,13 +120,22 @@ static void tile_fill_group(const struct tile_job *j, size_t group, const uint8_
 {
     const struct cpu_pack_type *t = &cpu_pack_table[j->a->type];
     w += j->block * 32 / t->block * cpu_pack_block(t);
-    if (t->block == 256) {
+    if (j->kind == TILE_K32) {
         if (t->bits == 4)
             tile_fill_group_k32(j, group, w, 4);
-        else if (t->bits == 5)
-            tile_fill_group_k32(j, group, w, 5);
         else
-            tile_fill_group_k16(j, group, w);
+            tile_fill_group_k32(j, group, w, 5);
+    } else if (j->kind == TILE_K16) {
+        if (t->values)
+            tile_fill_group_k16(j, group, w, TILE_VALUES);
+        else if (t->bits == 2)
+            tile_fill_group_k16(j, group, w, 2);
+        else if (t->bits == 4)
+            tile_fill_group_k16(j, group, w, 4);
+        else
+            tile_fill_group_k16(j, group, w, 6);
+    } else if (t->values) {
+        tile_fill_group_32(j, group, w, TILE_VALUES, false);
     } else if (t->bits == 4) {
         if (j->has_min)
             tile_fill_group_32(j, group, w, 4, true);
@@ -336,34 +356,53 @@ VEC_INLINE void tile_take_mins(const struct tile_job *j, vf acc[TILE_GROUPS][6],
         }
 }
 
+/* The same with a minimum per 16; neg: at the block. */
+VEC_INLINE void tile_take_mins_16(const struct tile_job *j, vf acc[TILE_GROUPS][6], size_t local,
+                                  const int32_t *neg, const float *ad, int nc)
+{
+    for (int c = 0; c < nc; c++)
+        for (int r = 0; r < TILE_GROUPS; r++) {
+            vi min = vi_zero();
+            for (int i = 0; i < 16; i++)
+                min = vi_sub(min, vi_mul(vi_load(j->panel->mn[local * 16 + (size_t)i] + 16 * r),
+                                         vi_set1(neg[i * nc + c])));
+            vf m = vf_mul(vf_load(j->panel->dm[local] + 16 * r), vf_set1(ad[c]));
+            acc[r][c] = vf_fnma(m, vf_from_i(min), acc[r][c]);
+        }
+}
+
+/* Integer scales of a block of 256; BIASED: of codes q + 128 where there is no VNNI. */
+enum tile_way { TILE_BY_32, TILE_BY_16, TILE_BY_16_BIASED };
+
 /* dot += sum of sc * sums of a block of 256; t: at that block. */
 VEC_INLINE void tile_sums_256(const struct tile_job *j, vi dot[TILE_GROUPS][6], size_t super,
-                              struct tile_acts t, int nc, bool by_16)
+                              struct tile_acts t, int nc, enum tile_way way)
 {
     const struct tile_panel *p = j->panel;
+    const bool is_biased = way == TILE_BY_16_BIASED;
     size_t local = super - j->block / 8;
     for (size_t i = 0; i < 8; i++, t.x += 8 * nc, t.neg += 2 * nc) {
         vi s[TILE_GROUPS][6];
         const uint8_t *codes = p->codes[local * 8 + i][0][0];
         if (j->fetches)
             tile_fetch(j, local * 8 + i);
-        if (!by_16) {
+        if (way == TILE_BY_32) {
             tile_set_first(j, s, NULL, nc, false);
             tile_sums(s, codes, t.x, nc, 8, false);
             tile_scale(dot, s, p->sc[local * 8 + i], nc);
             continue;
         }
-        tile_set_first(j, s, t.neg, nc, false);
-        tile_sums(s, codes, t.x, nc, 4, false);
+        tile_set_first(j, s, j->has_min ? NULL : t.neg, nc, is_biased);
+        tile_sums(s, codes, t.x, nc, 4, is_biased);
         tile_scale(dot, s, p->sc[local * 16 + 2 * i], nc);
-        tile_set_first(j, s, t.neg + nc, nc, false);
-        tile_sums(s, codes + TILE_GROUPS * 256, t.x + 4 * nc, nc, 4, false);
+        tile_set_first(j, s, j->has_min ? NULL : t.neg + nc, nc, is_biased);
+        tile_sums(s, codes + TILE_GROUPS * 256, t.x + 4 * nc, nc, 4, is_biased);
         tile_scale(dot, s, p->sc[local * 16 + 2 * i + 1], nc);
     }
 }
 
-/* Q4_K, Q5_K: by 32, with minimums; Q6_K: by 16. */
-VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, bool by_16)
+/* Q4_K, Q5_K: by 32, with minimums; all others: by 16. */
+VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, enum tile_way way)
 {
     struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_256, column, (size_t)nc);
     vf acc[TILE_GROUPS][6];
@@ -377,10 +416,12 @@ VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, bo
         VEC_UNROLL for (int c = 0; c < nc; c++)
             VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
                 dot[r][c] = vi_zero();
-        tile_sums_256(j, dot, super, t, nc, by_16);
+        tile_sums_256(j, dot, super, t, nc, way);
         tile_add(acc, dot, j->panel->d[b], ad, nc);
-        if (!by_16)
+        if (way == TILE_BY_32)
             tile_take_mins(j, acc, super, t.sum, ad, nc);
+        else if (j->has_min)
+            tile_take_mins_16(j, acc, b, t.neg, ad, nc);
     }
     tile_end(j, acc, column, nc);
 }
@@ -483,9 +524,11 @@ static void tile_run(const struct tile_job *j, size_t column, size_t nc)
                 tile_run_file_256(j, column + c, nc, c);
         }
     } else if (j->kind == TILE_K32) {
-        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, false))
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, TILE_BY_32))
+    } else if (j->kind == TILE_K16 && j->is_biased && !VEC_HAS_VNNI) {
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, TILE_BY_16_BIASED))
     } else if (j->kind == TILE_K16) {
-        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, true))
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, TILE_BY_16))
     } else if (j->has_min) {
         TILE_COLUMNS(nc, TILE_WIDTH, tile_run_32(j, column, NC, true, false))
     } else if (j->is_biased && !VEC_HAS_VNNI) {
@@ -503,10 +546,10 @@ static struct tile_job tile_job_of(const struct matmul_args *a)
                          .panel = a->scratch,
                          .is_file = p->kind == CPU_PACK_FILE,
                          .has_min = c->has_min,
-                         .is_biased = p->bits == 8,
+                         .is_biased = p->offset_log2 == 7,
                          .offset_log2 = p->offset_log2};
     if (c->step == 256)
-        j.kind = c->sub == 32 ? TILE_K32 : TILE_K16;
+        j.kind = c->sub == 32 && c->has_min ? TILE_K32 : TILE_K16;
     else
         j.kind = c->step == 32 ? TILE_32 : TILE_16;
     return j;

@@ -55,6 +55,19 @@
 
 /* ---- unpacking: 32 inputs of 16 rows to eight vectors of bytes ---- */
 
+VEC_INLINE void tile_unpack2(vi w[8], const uint8_t *q)
+{
+    const vi low = vi_set1_8(3);
+    VEC_UNROLL for (int g = 0; g < 8; g += 4)
+    {
+        vi v = vi_load(q + 16 * g);
+        w[g] = vi_and(v, low);
+        w[g + 1] = vi_and(vi_srl16(v, 2), low);
+        w[g + 2] = vi_and(vi_srl16(v, 4), low);
+        w[g + 3] = vi_and(vi_srl16(v, 6), low);
+    }
+}
+
 VEC_INLINE void tile_unpack4(vi w[8], const uint8_t *q)
 {
     const vi low = vi_set1_8(15);
@@ -94,9 +107,30 @@ VEC_INLINE void tile_unpack6(vi w[8], const uint8_t *q)
     }
 }
 
-VEC_INLINE void tile_unpack(vi w[8], const uint8_t *q, int bits)
+/* Kinds of codes besides their bits: nibbles that are indexes into the type's values. */
+#define TILE_VALUES 16
+
+VEC_INLINE size_t tile_code_size(int bits)
 {
-    if (bits == 4) {
+    return bits == TILE_VALUES ? 256 : (size_t)bits * 64;
+}
+
+VEC_INLINE int tile_bits_of(const struct cpu_pack_type *t)
+{
+    return t->values ? TILE_VALUES : t->bits;
+}
+
+/* values: of TILE_VALUES. */
+VEC_INLINE void tile_unpack(vi w[8], const uint8_t *q, int bits, const uint8_t *values)
+{
+    if (bits == TILE_VALUES) {
+        const vi table = vi_load_table(values);
+        tile_unpack4(w, q);
+        VEC_UNROLL for (int g = 0; g < 8; g++)
+            w[g] = vi_look_up(table, w[g]);
+    } else if (bits == 2) {
+        tile_unpack2(w, q);
+    } else if (bits == 4) {
         tile_unpack4(w, q);
     } else if (bits == 5) {
         tile_unpack5(w, q);
@@ -165,12 +199,18 @@ VEC_INLINE const uint8_t *tile_group_at(const struct matmul_args *a, size_t row)
     return (const uint8_t *)a->weight + row / CPU_ROWS * cpu_pack_group(p, a->in);
 }
 
-VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, int offset_log2,
-                               bool has_min)
+VEC_INLINE vf tile_load_d(const uint8_t *p, bool is_float)
 {
-    const size_t scale_size = has_min ? 64 : 32;
-    const size_t block_size = scale_size + (bits == 8 ? 512 : bits == 5 ? 320 : 256);
-    const bool is_biased = bits == 8;
+    return is_float ? vf_load((const float *)(const void *)p) : vf_from_f16(p);
+}
+
+VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, int offset_log2,
+                               bool has_float_d)
+{
+    const bool has_min = offset_log2 == 0, is_biased = offset_log2 == 7;
+    const uint8_t *values = cpu_pack_table[a->type].values;
+    const size_t scale_size = has_min || has_float_d ? 64 : 32;
+    const size_t block_size = scale_size + tile_code_size(bits);
     struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_32, 0, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
         const uint8_t *w0 = tile_group_at(a, row);
@@ -182,8 +222,8 @@ VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, in
         for (size_t b = 0; b < a->in / 32; b++) {
             vi w[8];
             vec_prefetch(w0 + TILE_AHEAD, block_size);
-            tile_unpack(w, w0 + scale_size, bits);
-            vf d = vf_from_f16(w0);
+            tile_unpack(w, w0 + scale_size, bits, values);
+            vf d = tile_load_d(w0, has_float_d);
             VEC_UNROLL for (int c = 0; c < nc; c++)
             {
                 vi s = tile_first(neg[c], offset_log2, is_biased), u = vi_zero();
@@ -219,7 +259,7 @@ VEC_INLINE void tile_mins(vi m[4], const uint8_t *mn)
 /* Q4_K, Q5_K: acc += d ad sum(sc dot) - dmin ad sum(mn sum). */
 VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
 {
-    const size_t code_size = bits == 5 ? 320 : 256;
+    const size_t code_size = tile_code_size(bits);
     struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
         const uint8_t *scales = tile_group_at(a, row);
@@ -237,7 +277,7 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
             for (int j = 0; j < 8; j++) {
                 vi w[8], sc = vi_from_u8(scales + 64 + 16 * j);
                 vec_prefetch(codes + TILE_AHEAD, code_size);
-                tile_unpack(w, codes, bits);
+                tile_unpack(w, codes, bits, NULL);
                 VEC_UNROLL for (int c = 0; c < nc; c++)
                 {
                     vi s = vi_zero(), u = vi_zero();
@@ -271,9 +311,14 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
     }
 }
 
-/* Q6_K: two scales per 32 inputs, codes offset by 32. */
-VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc)
+/* Blocks of 256 with two scales per 32 inputs, with minimums where the codes have no offset. */
+VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc, int bits, int offset_log2)
 {
+    const bool has_min = offset_log2 == 0, is_biased = offset_log2 == 7;
+    const bool has_float_d = bits == TILE_VALUES;
+    const uint8_t *values = cpu_pack_table[a->type].values;
+    const size_t head = has_min || has_float_d ? 64 : 32, code_size = tile_code_size(bits);
+    const size_t scale_size = head + (has_min ? 512 : 256);
     struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
         const uint8_t *scales = tile_group_at(a, row);
@@ -283,33 +328,46 @@ VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc)
         VEC_UNROLL for (int c = 0; c < nc; c++)
             acc[c] = vf_zero();
         for (size_t b = 0; b < a->in / 256; b++) {
-            vi dot[6];
+            vi dot[6], min[6];
             VEC_UNROLL for (int c = 0; c < nc; c++)
-                dot[c] = vi_zero();
-            const uint8_t *codes = scales + 288;
-            vec_prefetch(scales + TILE_AHEAD, 288);
+                dot[c] = min[c] = vi_zero();
+            const uint8_t *codes = scales + scale_size;
+            vec_prefetch(scales + TILE_AHEAD, scale_size);
             for (int j = 0; j < 8; j++) {
-                vi w[8], sc = vi_from_i8(scales + 32 + 32 * j);
-                vi sd = vi_from_i8(scales + 48 + 32 * j);
-                vec_prefetch(codes + TILE_AHEAD, 384);
-                tile_unpack(w, codes, 6);
+                vi w[8], sc = vi_from_i8(scales + head + 32 * j);
+                vi sd = vi_from_i8(scales + head + 16 + 32 * j);
+                vec_prefetch(codes + TILE_AHEAD, code_size);
+                tile_unpack(w, codes, bits, values);
                 VEC_UNROLL for (int c = 0; c < nc; c++)
                 {
-                    vi s = tile_first(neg[c], 5, false), u = tile_first(neg[nc + c], 5, false);
+                    vi s = tile_first(neg[c], offset_log2, is_biased);
+                    vi u = tile_first(neg[nc + c], offset_log2, is_biased);
                     VEC_UNROLL for (int i = 0; i < 4; i++)
                     {
-                        s = vi_dot(s, w[i], vi_set1(x[i * nc + c]));
-                        u = vi_dot(u, w[i + 4], vi_set1(x[(i + 4) * nc + c]));
+                        s = tile_dot(s, w[i], vi_set1(x[i * nc + c]), is_biased);
+                        u = tile_dot(u, w[i + 4], vi_set1(x[(i + 4) * nc + c]), is_biased);
                     }
                     dot[c] = vi_add(dot[c], vi_add(vi_mul(sc, s), vi_mul(sd, u)));
+                    if (!has_min)
+                        continue;
+                    const uint8_t *mn = scales + head + 256 + 32 * j;
+                    s = vi_mul(vi_from_u8(mn), vi_set1(neg[c]));
+                    u = vi_mul(vi_from_u8(mn + 16), vi_set1(neg[nc + c]));
+                    min[c] = vi_sub(min[c], vi_add(s, u));
                 }
-                codes += 384;
+                codes += code_size;
                 x += 8 * nc;
                 neg += 2 * nc;
             }
-            vf d = vf_from_f16(scales);
+            vf d = tile_load_d(scales, has_float_d);
             VEC_UNROLL for (int c = 0; c < nc; c++)
-                acc[c] = vf_fma(vf_mul(d, vf_set1(ad[c])), vf_from_i(dot[c]), acc[c]);
+            {
+                vf x1 = vf_set1(ad[c]);
+                acc[c] = vf_fma(vf_mul(d, x1), vf_from_i(dot[c]), acc[c]);
+                if (has_min)
+                    acc[c] = vf_fnma(vf_mul(vf_from_f16(scales + 32), x1), vf_from_i(min[c]),
+                                     acc[c]);
+            }
             scales = codes;
             ad += nc;
         }
@@ -327,7 +385,7 @@ static void tile_direct_q4_0(const struct matmul_args *a)
 
 static void tile_direct_q4_1(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 4, 0, true))
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 4, 0, false))
 }
 
 static void tile_direct_q5_0(const struct matmul_args *a)
@@ -337,7 +395,7 @@ static void tile_direct_q5_0(const struct matmul_args *a)
 
 static void tile_direct_q5_1(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 5, 0, true))
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 5, 0, false))
 }
 
 static void tile_direct_q8_0(const struct matmul_args *a)
@@ -357,7 +415,33 @@ static void tile_direct_q5_k(const struct matmul_args *a)
 
 static void tile_direct_q6_k(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC))
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, 6, 5))
+}
+
+static void tile_direct_q3_k(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, 4, 2))
+}
+
+static void tile_direct_q2_k(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, 2, 0))
+}
+
+static void tile_direct_iq4_nl(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, TILE_VALUES, 7, false))
+}
+
+static void tile_direct_mxfp4(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, TILE_VALUES, 7, true))
+}
+
+/* IQ3_XXS, IQ3_S, IQ4_XS: other values, the same layout. */
+static void tile_direct_iq(const struct matmul_args *a)
+{
+    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, TILE_VALUES, 7))
 }
 
 /* NULL: only through panels. */
@@ -366,6 +450,10 @@ static void (*const tile_direct[QTYPE_WEIGHT_COUNT])(const struct matmul_args *a
     [QTYPE_Q5_0] = tile_direct_q5_0, [QTYPE_Q5_1] = tile_direct_q5_1,
     [QTYPE_Q8_0] = tile_direct_q8_0, [QTYPE_Q4_K] = tile_direct_q4_k,
     [QTYPE_Q5_K] = tile_direct_q5_k, [QTYPE_Q6_K] = tile_direct_q6_k,
+    [QTYPE_Q2_K] = tile_direct_q2_k, [QTYPE_Q3_K] = tile_direct_q3_k,
+    [QTYPE_IQ4_NL] = tile_direct_iq4_nl, [QTYPE_MXFP4] = tile_direct_mxfp4,
+    [QTYPE_IQ3_XXS] = tile_direct_iq, [QTYPE_IQ3_S] = tile_direct_iq,
+    [QTYPE_IQ4_XS] = tile_direct_iq,
 };
 
 #endif

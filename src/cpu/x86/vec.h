@@ -143,6 +143,12 @@ VEC_INLINE vi vi_srl(vi a, int n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128
 #define vi_srl16(a, n) _mm512_srli_epi16(a, n)
 /* (a & mask) | b */
 VEC_INLINE vi vi_and_or(vi a, vi mask, vi b) { return _mm512_ternarylogic_epi32(a, mask, b, 0xea); }
+/* 16 bytes as a table, four times over; the entry of each byte of index, all below 16. */
+VEC_INLINE vi vi_load_table(const void *p)
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
+}
+VEC_INLINE vi vi_look_up(vi table, vi index) { return _mm512_shuffle_epi8(table, index); }
 VEC_INLINE vi vi_from_u8(const void *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
@@ -439,6 +445,15 @@ VEC_INLINE vi vi_srl(vi x, int n)
 #define vi_sll16(x, n) vi_of(_mm256_slli_epi16((x).a, n), _mm256_slli_epi16((x).b, n))
 #define vi_srl16(x, n) vi_of(_mm256_srli_epi16((x).a, n), _mm256_srli_epi16((x).b, n))
 VEC_INLINE vi vi_and_or(vi x, vi mask, vi y) { return vi_or(vi_and(x, mask), y); }
+VEC_INLINE vi vi_load_table(const void *p)
+{
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    return vi_of(t, t);
+}
+VEC_INLINE vi vi_look_up(vi table, vi index)
+{
+    return vi_of(_mm256_shuffle_epi8(table.a, index.a), _mm256_shuffle_epi8(table.b, index.b));
+}
 VEC_INLINE vi vi_from_u8(const void *p)
 {
     __m128i x = _mm_loadu_si128((const __m128i *)p);
