@@ -44,7 +44,7 @@ programs = $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard $(1))))
 UNIT   := $(call programs,tests/unit/*/*_test.c)
 KERN   := $(call programs,tests/kern/*_test.c)
 GOLDEN := $(call programs,tests/golden/*_test.c tests/golden/*/*_test.c)
-MODEL  := $(call programs,tests/model/*_test.c)
+TINY   := $(call programs,tests/model/*_test.c)
 REAL   := $(call programs,tests/real/*_test.c)
 GPU    := $(call programs,tests/gpu/*_test.c)
 SIM    := $(call programs,tests/sim/*_test.c)
@@ -207,7 +207,7 @@ tidy: $(OBJ) ## the rules of docs/STYLE.md section 8
 # The checkers' and the runner's own tests, when one of them changed.
 TOOL_TESTS = $(wildcard tests/unit/tools/*_test.py)
 $(BUILD)/tools.ok: $(TOOL_TESTS) $(wildcard tools/check_*) tools/get_model tools/models.txt \
-                   tests/run.py
+                   tests/run.py Makefile
 	@mkdir -p $(@D)
 	$(call say,CHECK,tools)
 	@$(RUN_TESTS) $(TOOL_TESTS) >$@.log || { cat $@.log; exit 1; }
@@ -223,8 +223,8 @@ kern: $(KERN) ## kernels against ref
 	@$(RUN_TESTS) $^
 golden: $(GOLDEN) ## truth from outside
 	@$(RUN_TESTS) $^
-model: $(MODEL) $(BUILD)/shoal tiny ## tiny models: the numerics contract
-	@$(RUN_TESTS) $(MODEL)
+model: $(TINY) $(BUILD)/shoal tiny ## tiny models: the numerics contract
+	@$(RUN_TESTS) $(TINY)
 sim: $(SIM) ## real sched, kv, route in simulated time; SEED=n replays one
 	@$(if $(SEED),for t in $^; do TEST_SEED=$(SEED) $$t || exit 1; done,$(RUN_TESTS) $^)
 real: $(REAL) models ## real weights against their goldens
@@ -237,6 +237,7 @@ check: $(BUILD)/shoal static $(QUICK) ## fast checks: no model, no network
 
 # ---------------------------------------------------------------- the two commands
 
+# MODEL and PROMPT come from the caller's environment: no variable of this file may be called so.
 MODELS_HOME = $(HOME)/.shoal/models
 DEFAULT_MODEL = SmolLM2-135M-Instruct.Q4_1.gguf
 DEFAULT_PROMPT = Why is the sky blue?
@@ -288,21 +289,21 @@ test: ## everything that must hold, from a clean machine; ends with "N passed, N
 	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
 	@$(MAKE) --no-print-directory TIER=full full
 
-full-programs: $(BUILD)/shoal $(QUICK) $(MODEL) $(REAL) $(VENV)/ok tiny models templates \
+full-programs: $(BUILD)/shoal $(QUICK) $(TINY) $(REAL) $(VENV)/ok tiny models templates \
                asan-programs tsan-programs
 full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" "oracle=$(ORACLE)" \
 	    "templates=$(BUILD)/$(TEMPLATES)/templates_test $(BUILD)/templates" \
 	    $(TOOL_TESTS) \
-	    $(QUICK) $(MODEL) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
+	    $(QUICK) $(TINY) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 ORACLE = $(VENV)/bin/python tests/golden/logits/oracle.py $(BUILD)/models
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
 e2e: $(BUILD)/shoal $(VENV)/ok tiny ## the binary from outside
 	$(E2E)
 
 test-long: ## the full product of the numerics contract, many seeds: hours
-	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(MODEL) $(REAL) tiny models
-	@$(RUN_TESTS) -tier long $(KERN) $(MODEL) $(REAL) $(SIM)
+	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(TINY) $(REAL) tiny models
+	@$(RUN_TESTS) -tier long $(KERN) $(TINY) $(REAL) $(SIM)
 
 # ---------------------------------------------------------------- speed
 
@@ -342,7 +343,7 @@ bench-tok: $(BUILD)/bench/tok/tok_bench models ## text to ids, per real vocabula
 ASAN_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 TSAN_FLAGS = -fsanitize=thread -fno-omit-frame-pointer -O1
 # What has threads: TSan needs no more. Of the models: the programs that have an engine.
-ENGINES    = $(filter $(BUILD)/tests/model/engine%,$(MODEL))
+ENGINES    = $(filter $(BUILD)/tests/model/engine%,$(TINY))
 THREADED   = $(filter $(BUILD)/tests/unit/base/thread% $(BUILD)/tests/unit/base/log% \
              $(BUILD)/tests/unit/wire/% $(BUILD)/tests/unit/cpu/% $(BUILD)/tests/unit/engine/% \
              $(BUILD)/tests/unit/serve/%,$(UNIT)) \
