@@ -93,7 +93,6 @@ void cmd_add_help(struct buf *out, const struct cmd *cmd);
 
 /* Is the stream a terminal on which colour and in-place progress make sense? */
 bool cmd_is_terminal(int fd);
-
 /* --- models, for every command that takes one (cmd_models.c) --- */
 
 /* The model of that name or path (BEHAVIOUR 4.2); its texts live in c->arena. ERR_NOT_FOUND,

@@ -11,11 +11,7 @@
 
 #include "base/machine.h"
 #include "model/company.h"
-
-static const char *const names[] = {
-    "llama", "llama3", "qwen2", "qwen3", "qwen3moe", "gemma3", "gpt-oss", "llama-mixed",
-    "llama3-mixed", "qwen2-mixed", "qwen3-mixed", "qwen3moe-mixed", "gemma3-mixed",
-    "gpt-oss-mixed"};
+#include "model/model_run.h"
 
 /* All sequences at the best level; below it the first two, in the long tier all. Models of floats
  * are the same in every mode. */
@@ -23,7 +19,9 @@ static void check_act(enum act act)
 {
     bool has_bf16;
     int best = (int)machine_level(&has_bf16);
-    for (size_t i = 0; i < countof(names); i++) {
+    const char *const *names;
+    size_t names_count = model_run_tiny(&names);
+    for (size_t i = 0; i < names_count; i++) {
         if (act != ACT_F32 && !strstr(names[i], "-mixed"))
             continue;
         for (int level = 0; level <= best; level++) {

@@ -1,13 +1,36 @@
 #include "model/model_run.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TINY_MAX 64u
 
 static void fail(const char *what, const struct err *e)
 {
     fprintf(stderr, "model_run: %s: %s\n", what, e->text);
     exit(1);
+}
+
+size_t model_run_tiny(const char *const **names)
+{
+    static char text[TINY_MAX][32];
+    static const char *list[TINY_MAX];
+    glob_t found;
+    must(glob("tests/golden/tiny/*.bin", 0, NULL, &found) == 0 && found.gl_pathc <= TINY_MAX);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+        size_t len = strlen(name) - strlen(".bin");
+        must(len < sizeof text[0]);
+        memcpy(text[i], name, len);
+        text[i][len] = 0;
+        list[i] = text[i];
+    }
+    size_t count = found.gl_pathc;
+    globfree(&found);
+    *names = list;
+    return count;
 }
 
 /* An odd factor over a power of two names each page once. */

@@ -36,6 +36,10 @@ struct model_run {
     uint32_t len[MODEL_RUN_SEQS];
 };
 
+/* The tiny models: every name that tests/golden/tiny holds a truth about, in order; count of them.
+ * A new family is tested from the moment its golden is there. */
+size_t model_run_tiny(const char *const **names);
+
 struct model_run_options {
     const char *level; /* NULL: the best */
     enum act act;
