@@ -150,7 +150,8 @@ int main(void)
     size_t count = model_run_tiny(&names);
     must(count <= countof(tests));
     for (size_t i = 0; i < count; i++) {
-        snprintf(text[i], sizeof text[i], "test_logits_of_%s_equal_those_of_transformers", names[i]);
+        snprintf(text[i], sizeof text[i], "test_logits_of_%s_equal_those_of_transformers",
+                 names[i]);
         tests[i] = (struct CMUnitTest){.name = text[i],
                                        .test_func = test_logits_equal_those_of_transformers,
                                        .initial_state = (void *)(uintptr_t)names[i]};

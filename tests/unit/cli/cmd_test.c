@@ -183,7 +183,8 @@ static void test_help_is_made_from_the_tables(void **state)
                              "  -backend V            what computes: auto takes a GPU if "
                              "there is one (auto)\n"
                              "  -json                 one JSON document\n"
-                             "  -addr HOST:PORT       the server (SHOAL_ADDR, else 127.0.0.1:11500)\n"
+                             "  -addr HOST:PORT       the server (SHOAL_ADDR, else "
+                             "127.0.0.1:11500)\n"
                              "  -key-file PATH        our key for it (else SHOAL_KEY)\n"
                              "  -config PATH          configuration file (~/.shoal/config.yaml)\n");
     buf_deinit(&b);

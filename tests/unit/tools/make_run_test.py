@@ -2,6 +2,7 @@
 """`make run`: MODEL and PROMPT of the environment reach the command as they were given."""
 import os
 import subprocess
+import sys
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -19,4 +20,7 @@ class MakeRun(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    result = unittest.main(verbosity=0, exit=False).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{max(result.testsRun - bad, 0)} passed, {bad} failed")
+    sys.exit(1 if bad else 0)
