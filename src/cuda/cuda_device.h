@@ -20,7 +20,7 @@
 
 #define CUDA_GRAPHS_MAX 64
 #define CUDA_GRAPH_ROWS_MAX 256 /* more rows: the launches cost nothing beside the work */
-#define CUDA_GEMM_COLUMNS_MIN 65 /* fewer meet a weight: stream.cuh is faster */
+#define CUDA_GEMM_COLUMNS_MIN 33 /* fewer meet a weight: stream.cuh is faster */
 #define CUDA_STAGES 2
 
 /* A pinned piece of host memory on its way to the device. */
@@ -102,6 +102,8 @@ struct prepared {
     struct view packed; /* input in act_q .. act_s, and its form */
     uint32_t packed_form;
     bool has_packed;
+    struct cuda_sort_args sorted; /* the last sort of pairs, of this value; ids 0: none */
+    uint16_t sorted_value;
 };
 
 /* Byte offsets in the answer buffer for these limits. */
