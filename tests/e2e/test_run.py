@@ -120,6 +120,24 @@ def test_a_signal_ends_the_reply_and_the_child(home, number, code):
     wait_until(lambda: not is_alive(child))
 
 
+def test_memory_is_the_weights_once_and_little_more(home):
+    """Repacked, these weights take as many bytes as in the file. 150 MB for all else are less than
+    a second copy of the larger model."""
+    for name in ("SmolLM2-135M-Instruct.Q4_1.gguf", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"):
+        model = os.path.join(ROOT, "build", "models", name)
+        process = subprocess.Popen([SHOAL, "run", "-local", model, "Tell a very long story."],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, env={"HOME": str(home)})
+        assert process.stdout.read(64)  # a few steps have run
+        child = wait_until(lambda p=process: children_of(p.pid))[0]
+        with open(f"/proc/{child}/status", encoding="utf-8") as f:
+            fields = dict(line.split(":", 1) for line in f)
+        process.kill()
+        process.communicate(timeout=20)
+        over = int(fields["RssAnon"].split()[0]) / 1024 - os.path.getsize(model) / 2**20
+        assert -20 < over < 150, f"{name}: {over:.0f} MB of anonymous memory beside the weights"
+
+
 def test_the_child_dies_with_its_parent(home):
     process = subprocess.Popen([SHOAL, "run", "-local", REAL, "Tell a very long story."],
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
