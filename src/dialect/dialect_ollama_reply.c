@@ -178,6 +178,27 @@ static void put_row(struct json_writer *w, const struct api_model *m, bool is_ps
     json_close_object(w);
 }
 
+/* The file's own metadata, or what is known of it by other ways, under the same keys: clients look
+ * for the architecture and its context length. */
+static void put_info(struct json_writer *w, const struct api_model *m)
+{
+    char key[96];
+    json_key_z(w, "model_info");
+    if (m->info.len) {
+        json_put_raw(w, m->info);
+        return;
+    }
+    json_open_object(w);
+    if (m->family.len) {
+        put_text(w, "general.architecture", m->family);
+        put_u64(w, "general.parameter_count", m->parameters);
+        snprintf(key, sizeof key, "%.*s.context_length", (int)base_min(m->family.len, 64),
+                 m->family.p);
+        put_u64(w, key, m->context_max);
+    }
+    json_close_object(w);
+}
+
 static void put_show(struct json_writer *w, const struct api_model *m)
 {
     json_open_object(w);
@@ -185,8 +206,7 @@ static void put_show(struct json_writer *w, const struct api_model *m)
     put_text(w, "parameters", (str){"", 0});
     put_text(w, "template", m->chat_template);
     put_details(w, m);
-    json_key_z(w, "model_info");
-    json_put_raw(w, m->info.len ? m->info : STR("{}"));
+    put_info(w, m);
     json_key_z(w, "capabilities");
     dialect_write_capabilities(w, m->caps);
     json_key_z(w, "modified_at");

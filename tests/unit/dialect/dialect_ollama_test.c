@@ -453,6 +453,22 @@ static void test_models_are_listed_shown_and_seen_running(void **state)
     play_end(&p);
 }
 
+static void test_a_model_without_metadata_shows_what_is_known(void **state)
+{
+    (void)state;
+    struct api_model m = models[0];
+    struct play p = {.ok = false};
+    m.info = (str){NULL, 0};
+    play_ok(&p, "POST /api/show", "{\"model\":\"smol\"}");
+    play_event(&p, 0, (struct api_event){.kind = API_EVENT_MODELS, .models = {&m, 1}});
+    play_done(&p, 0, API_DONE_EOS);
+    assert_true(str_find(buf_view(&p.out),
+                         STR("\"model_info\":{\"general.architecture\":\"llama\","
+                             "\"general.parameter_count\":134515008,"
+                             "\"llama.context_length\":2048},")) != STR_NONE);
+    play_end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_a_ping_is_an_empty_object),
         cmocka_unit_test(test_an_error_before_the_first_byte_is_the_whole_body),
         cmocka_unit_test(test_models_are_listed_shown_and_seen_running),
+        cmocka_unit_test(test_a_model_without_metadata_shows_what_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
