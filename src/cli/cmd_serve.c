@@ -11,6 +11,7 @@
 #include "base/version.h"
 #include "cli/cmd.h"
 #include "cli/config_keys.h"
+#include "cli/daemon.h"
 #include "cli/run_local.h"
 #include "serve/models_leg.h"
 #include "serve/server.h"
@@ -248,6 +249,21 @@ static void cmd_serve_on_stopped(void *ctx)
     loop_stop(s->loop);
 }
 
+/* Adds who has the port, where the system tells. */
+static bool cmd_serve_name_owner(str address, struct err *e)
+{
+    uint64_t port;
+    size_t colon = address.len;
+    while (colon && address.p[colon - 1] != ':')
+        colon--;
+    int pid = str_to_u64(str_from(address, colon), &port) && port && port <= UINT16_MAX
+                  ? daemon_port_owner((uint16_t)port) : 0;
+    if (!pid || !strstr(e->text, "in use"))
+        return false;
+    return err_set(e, e->code, "listen %.*s: the port is in use by process %d", STR_ARG(address),
+                   pid);
+}
+
 /* A port that was 0 is told as bound. */
 static bool cmd_serve_listen(struct cmd_serve *s, struct err *e)
 {
@@ -255,7 +271,7 @@ static bool cmd_serve_listen(struct cmd_serve *s, struct err *e)
         if (!server_listen(s->server, s->addresses[i], e)) {
             /* A host without IPv6 serves what it has. */
             if (!s->addresses_are_default || i == 0)
-                return false;
+                return cmd_serve_name_owner(s->addresses[i], e);
             log_info("%s", e->text);
             s->addresses_count = i;
             return true;

@@ -1,5 +1,6 @@
 #include "cli/daemon.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -221,6 +222,62 @@ bool daemon_is_there(const struct daemon *d)
         return false;
     buf_deinit(&a.body);
     return true;
+}
+
+/* --- who has a port ------------------------------------------------------------------------ */
+
+/* Inode of the socket that listens on the port, by /proc/net/tcp; 0: none. The line is "sl
+ * local:PORT remote:PORT state ... inode" in hexadecimal, but for the inode (proc(5)). */
+static unsigned long daemon_port_inode(const char *path, uint16_t port)
+{
+    char line[512];
+    unsigned long found = 0;
+    FILE *f = fopen(path, "re");
+    while (f && !found && fgets(line, sizeof line, f)) {
+        unsigned local = 0, state = 0;
+        unsigned long inode = 0;
+        int n = sscanf(line,
+                       " %*u: %*[0-9A-F]:%4x %*[0-9A-F]:%*x %2x %*x:%*x %*x:%*x %*x %*u %*u %lu",
+                       &local, &state, &inode);
+        if (n == 3 && local == port && state == 0x0a)
+            found = inode;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static bool daemon_has_socket(const char *pid, unsigned long inode)
+{
+    char folder[300], path[600], wanted[64], target[64];
+    bool found = false;
+    snprintf(folder, sizeof folder, "/proc/%.20s/fd", pid);
+    snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && !found && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%.255s", folder, e->d_name);
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = 0;
+        found = !strcmp(target, wanted);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+int daemon_port_owner(uint16_t port)
+{
+    unsigned long inode = daemon_port_inode("/proc/net/tcp", port);
+    uint64_t pid, found = 0;
+    if (!inode)
+        inode = daemon_port_inode("/proc/net/tcp6", port);
+    DIR *d = inode ? opendir("/proc") : NULL;
+    for (const struct dirent *e; d && !found && (e = readdir(d));)
+        if (str_to_u64(str_of(e->d_name), &pid) && daemon_has_socket(e->d_name, inode))
+            found = pid;
+    if (d)
+        closedir(d);
+    return (int)found;
 }
 
 /* --- starting one -------------------------------------------------------------------------- */

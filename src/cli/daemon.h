@@ -46,6 +46,8 @@ BASE_USE_RESULT bool daemon_send(const struct daemon *d, const struct daemon_que
  * ~/.shoal/serve.log, its pid in ~/.shoal/run/PORT.pid; waits until it answers, at most 20 s. */
 BASE_USE_RESULT bool daemon_start(const struct cmd_context *c, const struct daemon *d,
                                   const char *const *args, struct err *e);
+/* The process that listens on this TCP port of the machine, if it is ours to see; 0: not known. */
+int daemon_port_owner(uint16_t port);
 /* Path of its pid file; "" for a unix socket. */
 str daemon_pid_path(const struct daemon *d, struct arena *a);
 

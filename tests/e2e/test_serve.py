@@ -255,7 +255,8 @@ def test_a_killed_server_takes_its_child_along(tmp_path):
 
 def test_a_taken_port_and_an_open_address_are_refused(shoal, real):
     done = shoal("serve", "-model", TINY, "-addr", f"127.0.0.1:{real.port}")
-    assert done.returncode == 1 and "in use" in done.stderr
+    assert done.returncode == 1
+    assert f"the port is in use by process {real.process.pid}\n" in done.stderr
     done = shoal("serve", "-model", TINY, "-addr", "0.0.0.0:0")
     assert done.returncode == 1 and "needs keys" in done.stderr
 

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""What the endpoint itself costs, over a tiny model: bench/serve/endpoint_cost.py
+
+CPU time of the serving process per streamed event (8 streams at once), memory of 500 idle
+connections, and how long /health waits while a body of 100 MB is read and refused.
+"""
+import concurrent.futures
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+from server import TINY, serving  # noqa: E402
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS"))
+
+
+def events(server):
+    pid, count = server.process.pid, "shoal_eval_tokens_total"
+    before, tokens = cpu_seconds(pid), server.metric(count)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: server.stream("ab", max_tokens=1000, ignore_eos=True, seed=i),
+                      range(32)))
+    tokens = server.metric(count) - tokens
+    print(f"{(cpu_seconds(pid) - before) / tokens * 1e6:.1f} us of CPU per event, "
+          f"{tokens:.0f} events")
+
+
+def idle(server):
+    before = resident(server.process.pid)
+    held = [server.connect() for _ in range(500)]
+    for s in held:
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for s in held:
+        s.recv(65536)
+    print(f"{(resident(server.process.pid) - before) / 1e6:.1f} MB for 500 idle connections")
+    for s in held:
+        s.close()
+
+
+def large(server):
+    body = json.dumps({"model": server.model(), "messages": [
+        {"role": "user", "content": "word " * 20_000_000}]}).encode()
+    waits, is_over = [], threading.Event()
+
+    def look():
+        while not is_over.is_set():
+            before = time.monotonic()
+            server.get("/health")
+            waits.append(time.monotonic() - before)
+            time.sleep(0.01)
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    status = server.request("POST", "/v1/chat/completions", body, timeout=120).status
+    is_over.set()
+    looker.join()
+    print(f"body of {len(body) / 1e6:.0f} MB: status {status}, /health waited at most "
+          f"{max(waits):.2f} s, {resident(server.process.pid) / 1e6:.0f} MB afterwards")
+
+
+def main():
+    with serving(tempfile.mkdtemp(), "-model", TINY) as server:
+        server.model()
+        events(server)
+        idle(server)
+    with serving(tempfile.mkdtemp(), "-model", TINY,
+                 env={"SHOAL_LIMITS_BODY": "128MiB"}) as server:
+        server.model()
+        large(server)
+
+
+if __name__ == "__main__":
+    main()
