@@ -516,7 +516,7 @@ static void run(uint64_t seed)
 
 /* --- fixed scenes: a prefix is computed once ------------------------------------------------- */
 
-static void open_scene(uint32_t window)
+static void open_scene(uint32_t window, uint32_t rows_max)
 {
     struct device *d = &w.device;
     memset(&w, 0, sizeof w);
@@ -524,8 +524,8 @@ static void open_scene(uint32_t window)
     w.vocab = make_vocab();
     w.layout.groups_count = window ? 2 : 1;
     w.layout.window[1] = window;
-    d->limits = (struct step_limits){.rows_max = 64, .seqs_max = 8, .outs_max = 8, .top_max = 20,
-                                     .pages_max = {32, 32}};
+    d->limits = (struct step_limits){.rows_max = rows_max, .seqs_max = 8, .outs_max = 8,
+                                     .top_max = 20, .pages_max = {32, 32}};
     d->pages[0] = d->pages[1] = 1200;
     d->layout = w.layout;
     d->vocab = VOCAB;
@@ -575,7 +575,7 @@ static uint64_t run_scene(void)
  * that repeats everything. What is computed is what is new, and a cut page here and there. */
 static void run_agents(uint32_t window)
 {
-    open_scene(window);
+    open_scene(window, 64);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct client *c = &w.clients[i];
         for (uint32_t k = 0; k < 510; k++)
@@ -603,6 +603,88 @@ static void run_agents(uint32_t window)
     vocab_free(w.vocab);
 }
 
+static void ask_for(struct client *c, uint32_t id, uint32_t prompt, uint32_t tokens_max)
+{
+    for (uint32_t k = 0; k < prompt; k++)
+        c->prompt[k] = (int32_t)((k * k + 11 * id) % (VOCAB - 1));
+    c->prompt_count = prompt;
+    ask(c, id, tokens_max);
+}
+
+/* One step; what it took in ms. */
+static int64_t step_ms(void)
+{
+    struct err e;
+    int64_t before = now_ms();
+    expect(sched_step(&w.sched, &e) == SCHED_RESULT_WORKED, "nothing can run", 0, 0);
+    check_pages();
+    return now_ms() - before;
+}
+
+/* A long prompt beside two running replies: a step costs 10 ms and 0.2 ms a row, so decoding alone
+ * takes 10.4 and 2.5 times that is 26. In one piece the prompt's rows would make it 61. */
+static void run_pace(void)
+{
+    open_scene(0, 256);
+    w.device.clock = &w.clock;
+    w.device.step_ns = 10000000;
+    w.device.row_ns = 200000;
+    w.clients_count = 3;
+    ask_for(&w.clients[0], 1, 300, 200);
+    ask_for(&w.clients[1], 2, 40, 200);
+    ask_for(&w.clients[2], 3, 900, 3);
+    submit(&w.clients[0]);
+    submit(&w.clients[1]);
+    while (w.clients[0].replies[0].ids_count < 20 || w.clients[1].replies[0].ids_count < 20)
+        step_ms();
+    uint64_t steps = w.device.steps;
+    submit(&w.clients[2]);
+    while (!w.clients[2].replies[0].ids_count) {
+        int64_t took_ms = step_ms();
+        expect(took_ms <= 30, "a running reply waits for a prompt", took_ms, 30);
+    }
+    expect(w.device.steps - steps <= 900 / 60, "a prompt starves beside running replies",
+           (int64_t)(w.device.steps - steps), 900 / 60);
+    while (!all_over())
+        step_ms();
+    ask_for(&w.clients[0], 1, 900, 3); /* nobody decodes: whole steps */
+    w.clients[0].prompt[0] = 7;
+    ask(&w.clients[0], 1, 3);
+    uint64_t rows = w.device.rows;
+    submit(&w.clients[0]);
+    step_ms();
+    expect(w.device.rows - rows == 256, "a prompt alone does not fill the step",
+           (int64_t)(w.device.rows - rows), 256);
+    while (!all_over())
+        step_ms();
+    for (uint32_t i = 0; i < w.clients_count; i++)
+        check_reply(&w.clients[i], 0);
+    close_engine();
+    vocab_free(w.vocab);
+}
+
+/* BEHAVIOUR 4.6: layers with a window cost a running sequence the window and one page, whatever
+ * its length; beside a step's own rows while the prompt is computed. */
+static void run_window(void)
+{
+    const uint32_t window = 100, whole = (window + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    open_scene(window, 64);
+    w.clients_count = 1;
+    ask_for(&w.clients[0], 1, 900, 60);
+    w.clients[0].rq.cache = API_CACHE_OFF;
+    submit(&w.clients[0]);
+    while (!all_over()) {
+        bool is_prompt = !w.clients[0].replies[0].ids_count;
+        step_ms();
+        uint32_t most = whole + 1 + (is_prompt ? 64 / KV_PAGE_TOKENS : 0);
+        expect(kv_pool_used(&w.pool, 1) <= most, "pages behind the window are held",
+               kv_pool_used(&w.pool, 1), most);
+    }
+    check_reply(&w.clients[0], 0);
+    close_engine();
+    vocab_free(w.vocab);
+}
+
 static void say_seed(void)
 {
     printf("sim: run it again: TEST_SEED=%llu build/tests/sim/sched_test\n",
@@ -625,8 +707,10 @@ int main(void)
     }
     run_agents(0);
     run_agents(100);
+    run_pace();
+    run_window();
     for (uint64_t seed = 1; seed <= seeds; seed++)
         run(seed);
-    printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 2);
+    printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 4);
     return 0;
 }

@@ -163,6 +163,8 @@ static bool sim_submit(struct device *d, struct prepared *p, const struct step *
         return err_set(e, ERR_DEVICE, "sim: the device is lost");
     d->steps++;
     d->rows += s->rows;
+    if (d->clock)
+        d->clock->ns += d->step_ns + s->rows * d->row_ns;
     check_rows(d, s);
     run_copies(d, s);
     for (uint32_t i = 0; i < s->rows; i++)

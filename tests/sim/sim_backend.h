@@ -11,6 +11,7 @@
 #ifndef SHOAL_TESTS_SIM_BACKEND_H
 #define SHOAL_TESTS_SIM_BACKEND_H
 
+#include "base/chrono.h"
 #include "tensor/backend.h"
 
 struct device {
@@ -24,6 +25,8 @@ struct device {
     struct step_out out;
     bool is_lost;          /* the next submit fails */
     uint64_t rows, steps;
+    struct chrono_fake *clock; /* a step takes step_ns + rows * row_ns of it; NULL: no time */
+    int64_t step_ns, row_ns;
     void (*on_broken)(const char *what, int64_t a, int64_t b); /* does not return */
 };
 
