@@ -7,7 +7,7 @@
 
 /* Version of the rules by which a result's bits come about (ARCHITECTURE 5): part of the numerics
  * id. Raise it when a kernel's float order, a rounding or the layout of a page changes. */
-#define NUMERICS_RULES 1
+#define NUMERICS_RULES 2
 
 static bool choose_level(const struct device_options *o, enum cpu_level *level, bool *has_bf16,
                          struct err *e)

@@ -34,12 +34,16 @@ struct cpu_kernels;
  *
  *     F32       f32 x[in]
  *     INT8_32   i8 q[in] | f32 d[in/32] | i32 neg[in/32] = -sum q | f32 dsum[in/32] = d * sum q
- *     INT8_256  i8 q[in] | f32 d[in/256] | i32 neg[in/16] = -sum q of 16 | i16 sum[in/32]
+ *     INT8_256  i8 q[in] | f32 d[in/256] | i32 neg[in/16] = -sum q of 16 |
+ *               i16 sum[in/32] = factor * sum q | i32 spread[in/256], i32 factor[in/32]
  *
  * q = round to even(x * (127 / amax)), d = amax / 127 per block, amax taken on the bits so that a
- * NaN stays one in d; a block with amax below 2^-100 is zero. In a panel each section is
- * `columns` times as long and holds, for x, d, neg, dsum [index][column]; for q and sum
- * [4-byte word][column]. A panel of one column is the row form.
+ * NaN stays one in d; a block with amax below 2^-100 is zero. A block of 256 that is spread
+ * (cpu_kernels_factors) has outliers that would make the others coarse: d is amax / 1016 there,
+ * each 32 inputs have a factor of 1 to 8, x is about d * factor * q, q = round to even(x * ((1016 /
+ * amax) / factor)). Sums stay integer, factor * sum q fits 16 bits; elsewhere factor is 1. In a
+ * panel each section is `columns` times as long and holds, for x, d, neg, dsum, spread, factor
+ * [index][column]; for q and sum [4-byte word][column]. A panel of one column is the row form.
  */
 enum cpu_form { CPU_FORM_F32, CPU_FORM_INT8_32, CPU_FORM_INT8_256, CPU_FORM_COUNT };
 
@@ -54,9 +58,21 @@ struct cpu_form_ops {
 
 /* Byte offsets of the sections of a row form; those a form lacks are 0. */
 struct cpu_form_layout {
-    size_t d, neg, sum, size; /* sum: dsum or sum */
+    size_t d, neg, sum, factor, size; /* sum: dsum or sum; factor: spread, then factor */
 };
 struct cpu_form_layout cpu_kernels_form_layout(enum cpu_form f, size_t in);
+
+/* A row of INT8_256: factor[in/32] brings the bits of the largest magnitude of each 32 inputs and
+ * gets their factors, ceil(8 amax_32 / amax); amax[in/256] is written. Rounding errors go with the
+ * square of a scale: a block in which factors take away more than twice the mean error of the row's
+ * blocks is spread. Else factors are 1: a spread block costs a product more per 32 inputs, and
+ * ordinary ones would gain little by it (docs/NUMBERS.md, 2026-11-29). */
+void cpu_kernels_factors(int32_t *spread, int32_t *factor, float *amax, size_t in);
+/* inv: inputs are multiplied by inv / factor; 0: all codes are 0. */
+struct cpu_block {
+    float d, inv;
+};
+struct cpu_block cpu_kernels_block(float amax, bool is_spread);
 
 /* Width of full panels for that many columns. Panel i starts at i * width * row_size. */
 static inline size_t cpu_kernels_panel(const struct cpu_form_ops *f, size_t columns)

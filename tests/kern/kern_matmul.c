@@ -285,7 +285,9 @@ static void check_type(struct kern *t, enum act act, enum qtype type)
     for (size_t i = 0; i < 4; i++) {
         size_t columns = t->is_full ? (i == 3 ? 61 : 33) : (i == 3 ? 15 : 7);
         for (unsigned f = 0; f < KERN_FILL_COUNT; f++) {
-            if (!t->is_full && f != (i * 2 + (unsigned)type + (unsigned)act) % KERN_FILL_COUNT)
+            bool is_spread = f == KERN_FILL_OUTLIER && quant_table[type].act_block == 256;
+            if (!t->is_full && !is_spread &&
+                f != (i * 2 + (unsigned)type + (unsigned)act) % KERN_FILL_COUNT)
                 continue; /* over the types every fill meets every shape */
             struct problem p = {.type = type, .act = act, .fill = (enum kern_fill)f,
                                 .rows = rows[i], .in = in_of(type, i), .columns = columns};
@@ -328,8 +330,8 @@ static void check_form(struct kern *t, enum cpu_form form, size_t in, enum kern_
         }
         f->join(panel, rows, n, in);
         struct cpu_form_layout l = cpu_kernels_form_layout(form, in);
-        const size_t ends[] = {0, l.d, l.neg, l.sum, l.size};
-        for (size_t s = 0; s < 4; s++)
+        const size_t ends[] = {0, l.d, l.neg, l.sum, l.factor, l.size};
+        for (size_t s = 0; s < 5; s++)
             for (size_t i = 0; ends[s + 1] > ends[s] && i < (ends[s + 1] - ends[s]) / 4; i++)
                 for (size_t c = 0; c < n; c++)
                     ok &= memcmp(panel + ends[s] * n + (i * n + c) * 4,

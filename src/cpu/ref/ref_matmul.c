@@ -32,20 +32,28 @@ static void f32_pack_row(void *dst, const float *src, size_t in)
     memcpy(dst, src, in * sizeof(float));
 }
 
-/* Codes of one block; returns the scale. The largest magnitude is taken on the bits, so a NaN or
- * infinity is the largest and makes the scale one. */
-static float quantise(int8_t *q, const float *x, size_t n)
+#define TINY 0x0d800000u /* 2^-100: a smaller block is zero */
+
+/* Bits of the largest magnitude: a NaN or infinity is the largest. */
+static uint32_t largest(const float *x, size_t n)
 {
     uint32_t amax = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t u = base_bits_of(x[i]) & 0x7fffffffu;
         amax = u > amax ? u : amax;
     }
+    return amax;
+}
+
+/* Codes of one block; returns the scale. */
+static float quantise(int8_t *q, const float *x, size_t n)
+{
+    uint32_t amax = largest(x, n);
     bool is_number = amax < 0x7f800000u;
     float inv = 127.0f / base_float_of(amax);
     for (size_t i = 0; i < n; i++)
         q[i] = 0;
-    if (amax < 0x0d800000u) /* 2^-100 */
+    if (amax < TINY)
         return 0.0f;
     for (size_t i = 0; i < n && is_number; i++)
         q[i] = (int8_t)(x[i] * inv + VMATH_ROUND - VMATH_ROUND);
@@ -83,13 +91,22 @@ static void int8_256_pack_row(void *dst, const float *src, size_t in)
     float *d = (float *)(void *)(p + l.d);
     int32_t *neg = (int32_t *)(void *)(p + l.neg);
     int16_t *sum = (int16_t *)(void *)(p + l.sum);
+    int32_t *spread = (int32_t *)(void *)(p + l.factor), *factor = spread + in / 256;
     memset(dst, 0, l.size);
-    for (size_t b = 0; b < in / 256; b++)
-        d[b] = quantise(q + b * 256, src + b * 256, 256);
+    for (size_t g = 0; g < in / 32; g++)
+        factor[g] = (int32_t)largest(src + g * 32, 32);
+    cpu_kernels_factors(spread, factor, d, in);
+    for (size_t b = 0; b < in / 256; b++) {
+        struct cpu_block block = cpu_kernels_block(d[b], spread[b] != 0);
+        d[b] = block.d;
+        for (size_t i = b * 256; i < b * 256 + 256 && block.inv > 0.0f; i++)
+            q[i] = (int8_t)(src[i] * (block.inv / (float)factor[i / 32]) + VMATH_ROUND -
+                            VMATH_ROUND);
+    }
     for (size_t g = 0; g < in / 16; g++)
         neg[g] = -sum_of(q + g * 16, 16);
     for (size_t g = 0; g < in / 32; g++)
-        sum[g] = (int16_t)sum_of(q + g * 32, 32);
+        sum[g] = (int16_t)(factor[g] * sum_of(q + g * 32, 32));
 }
 
 /* One section of a panel: `count` words of `size` bytes of each column, laid [index][column]. */
@@ -112,8 +129,8 @@ static void f32_join(void *dst, const void *const *rows, size_t columns, size_t 
 static void int8_join(void *dst, const void *const *rows, size_t columns,
                       struct cpu_form_layout l)
 {
-    const size_t ends[] = {0, l.d, l.neg, l.sum, l.size};
-    for (size_t s = 0; s < 4; s++)
+    const size_t ends[] = {0, l.d, l.neg, l.sum, l.factor, l.size};
+    for (size_t s = 0; s < 5; s++)
         join_section(dst, rows, columns, ends[s], (ends[s + 1] - ends[s]) / 4, 4);
 }
 
@@ -261,6 +278,8 @@ static float step_of(const struct int_product *j, const struct cpu_codes *w, siz
     int32_t dot = 0, min = 0;
     int8_t x[256];
     float ad;
+    int32_t factor = 1;
+    size_t factors = j->a->in / 256; /* behind the words that say spread */
     codes_of(x, &p, column, k, step);
     memcpy(&ad, word_at(&p, j->l.d, column, k / forms[j->form].block), 4);
     for (size_t s = 0; s < step / sub; s++) {
@@ -269,8 +288,10 @@ static float step_of(const struct int_product *j, const struct cpu_codes *w, siz
             products += w->q[i] * x[i];
             sum += x[i];
         }
-        dot += w->sc[s] * products;
-        min += w->mn[s] * sum;
+        if (step == 256)
+            memcpy(&factor, word_at(&p, j->l.factor, column, factors + (k + s * sub) / 32), 4);
+        dot += w->sc[s] * factor * products;
+        min += w->mn[s] * factor * sum;
     }
     acc = fmaf(w->d * ad, (float)dot, acc);
     if (!j->type->has_min)

@@ -18,13 +18,13 @@
 
 #define FORM_TINY 0x0d800000u /* 2^-100: a smaller block is zero */
 
-/* n / 16 vectors of floats to bytes; the sum of each 16 to neg16, negated. Returns the scale. */
-VEC_INLINE float form_quantise(int8_t *q, int32_t *neg16, const float *x, int vectors)
+/* 32 floats to bytes; the sum of each 16 to neg16, negated. Returns the scale. */
+VEC_INLINE float form_quantise_32(int8_t *q, int32_t *neg16, const float *x)
 {
     const vi magnitude = vi_set1(0x7fffffff);
-    vf v[16];
+    vf v[2];
     vi most = vi_zero();
-    VEC_UNROLL for (int i = 0; i < vectors; i++)
+    VEC_UNROLL for (int i = 0; i < 2; i++)
     {
         v[i] = vf_load(x + 16 * i);
         most = vi_max(most, vi_and(vi_from_bits(v[i]), magnitude));
@@ -32,7 +32,7 @@ VEC_INLINE float form_quantise(int8_t *q, int32_t *neg16, const float *x, int ve
     uint32_t amax = (uint32_t)vi_top(most);
     bool has_codes = amax >= FORM_TINY && amax < 0x7f800000u;
     vf inv = vf_set1(has_codes ? 127.0f / base_float_of(amax) : 0.0f);
-    VEC_UNROLL for (int i = 0; i < vectors; i++)
+    VEC_UNROLL for (int i = 0; i < 2; i++)
     {
         vi codes = has_codes ? vi_from_f(vf_mul(v[i], inv)) : vi_zero();
         vi_store_8(q + 16 * i, codes);
@@ -60,9 +60,47 @@ static void form_pack_int8_32(void *dst, const float *src, size_t in)
     form_pad(p, l.sum + blocks * 4, l.size);
     for (size_t b = 0; b < blocks; b++) {
         int32_t neg16[2];
-        d[b] = form_quantise((int8_t *)p + b * 32, neg16, src + b * 32, 2);
+        d[b] = form_quantise_32((int8_t *)p + b * 32, neg16, src + b * 32);
         neg[b] = neg16[0] + neg16[1];
         dsum[b] = d[b] * (float)-neg[b];
+    }
+}
+
+/* Bits of the largest magnitude of each 32 inputs. */
+VEC_INLINE void form_largest(int32_t *bits, const float *x, size_t in)
+{
+    const vi magnitude = vi_set1(0x7fffffff);
+    for (size_t i = 0; i < in / 32; i++) {
+        vi a = vi_and(vi_from_bits(vf_load(x + 32 * i)), magnitude);
+        vi b = vi_and(vi_from_bits(vf_load(x + 32 * i + 16)), magnitude);
+        bits[i] = vi_top(vi_max(a, b));
+    }
+}
+
+/* 256 inputs to bytes. */
+VEC_INLINE void form_quantise_256(int8_t *q, const float *x, struct cpu_block b,
+                                  const int32_t *factor, bool is_spread)
+{
+    vf scale = vf_set1(b.inv);
+    for (size_t i = 0; i < 8; i++) {
+        if (is_spread)
+            scale = vf_set1(b.inv / (float)factor[i]);
+        vi first = vi_from_f(vf_mul(vf_load(x + 32 * i), scale));
+        vi second = vi_from_f(vf_mul(vf_load(x + 32 * i + 16), scale));
+        vi_store_8(q + 32 * i, b.inv > 0.0f ? first : vi_zero());
+        vi_store_8(q + 32 * i + 16, b.inv > 0.0f ? second : vi_zero());
+    }
+}
+
+/* -(sum of each 16 codes) of 256. */
+VEC_INLINE void form_sums_256(int32_t *neg16, const int8_t *q)
+{
+    const vi ones = vi_set1_8(1);
+    int32_t by4[16];
+    for (size_t i = 0; i < 4; i++) {
+        vi_store(by4, vi_dot(vi_zero(), ones, vi_load(q + 64 * i)));
+        for (size_t g = 0; g < 4; g++)
+            neg16[4 * i + g] = -(by4[4 * g] + by4[4 * g + 1] + by4[4 * g + 2] + by4[4 * g + 3]);
     }
 }
 
@@ -73,13 +111,21 @@ static void form_pack_int8_256(void *dst, const float *src, size_t in)
     float *d = (float *)(void *)(p + l.d);
     int32_t *neg = (int32_t *)(void *)(p + l.neg);
     int16_t *sum = (int16_t *)(void *)(p + l.sum);
+    int32_t *spread = (int32_t *)(void *)(p + l.factor), *factor = spread + in / 256;
     form_pad(p, l.d + in / 256 * 4, l.neg);
     form_pad(p, l.neg + in / 16 * 4, l.sum);
-    form_pad(p, l.sum + in / 32 * 2, l.size);
+    form_pad(p, l.sum + in / 32 * 2, l.factor);
+    form_pad(p, l.factor + (in / 256 + in / 32) * 4, l.size);
+    form_largest(factor, src, in);
+    cpu_kernels_factors(spread, factor, d, in);
     for (size_t b = 0; b < in / 256; b++) {
-        d[b] = form_quantise((int8_t *)p + b * 256, neg + b * 16, src + b * 256, 16);
+        struct cpu_block block = cpu_kernels_block(d[b], spread[b] != 0);
+        d[b] = block.d;
+        form_quantise_256((int8_t *)p + b * 256, src + b * 256, block, factor + b * 8,
+                          spread[b] != 0);
+        form_sums_256(neg + b * 16, (int8_t *)p + b * 256);
         for (size_t i = b * 8; i < b * 8 + 8; i++)
-            sum[i] = (int16_t)-(neg[2 * i] + neg[2 * i + 1]);
+            sum[i] = (int16_t)(-factor[i] * (neg[2 * i] + neg[2 * i + 1]));
     }
 }
 
@@ -98,8 +144,8 @@ VEC_INLINE void form_join_words(uint32_t *dst, const void *const *rows, size_t f
 static void form_join(uint8_t *dst, const void *const *rows, size_t columns,
                       struct cpu_form_layout l)
 {
-    const size_t ends[] = {0, l.d, l.neg, l.sum, l.size};
-    for (size_t s = 0; s < 4; s++) {
+    const size_t ends[] = {0, l.d, l.neg, l.sum, l.factor, l.size};
+    for (size_t s = 0; s < 5; s++) {
         uint32_t *to = (uint32_t *)(void *)(dst + ends[s] * columns);
         TILE_COLUMNS(columns, 6, form_join_words(to, rows, ends[s], ends[s + 1], NC))
     }

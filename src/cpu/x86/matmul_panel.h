@@ -327,14 +327,18 @@ VEC_INLINE void tile_run_32(const struct tile_job *j, size_t column, int nc, boo
     tile_end(j, acc, column, nc);
 }
 
-/* dot += sc * sum */
-VEC_INLINE void tile_scale(vi dot[TILE_GROUPS][6], vi s[TILE_GROUPS][6], const int32_t *sc, int nc)
+/* dot += sc * factor * sum; factor NULL: 1 */
+VEC_INLINE void tile_scale(vi dot[TILE_GROUPS][6], vi s[TILE_GROUPS][6], const int32_t *sc,
+                           const int32_t *factor, int nc)
 {
     VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
     {
         vi scale = vi_load(sc + 16 * r);
         VEC_UNROLL for (int c = 0; c < nc; c++)
-            dot[r][c] = vi_add(dot[r][c], vi_mul(scale, s[r][c]));
+        {
+            vi by = factor ? vi_mul_small(scale, vi_set1(factor[c])) : scale;
+            dot[r][c] = vi_add(dot[r][c], vi_mul(by, s[r][c]));
+        }
     }
 }
 
@@ -356,16 +360,17 @@ VEC_INLINE void tile_take_mins(const struct tile_job *j, vf acc[TILE_GROUPS][6],
         }
 }
 
-/* The same with a minimum per 16; neg: at the block. */
+/* The same with a minimum per 16; t: at the block. */
 VEC_INLINE void tile_take_mins_16(const struct tile_job *j, vf acc[TILE_GROUPS][6], size_t local,
-                                  const int32_t *neg, const float *ad, int nc)
+                                  const struct tile_acts *t, const float *ad, int nc)
 {
     for (int c = 0; c < nc; c++)
         for (int r = 0; r < TILE_GROUPS; r++) {
             vi min = vi_zero();
             for (int i = 0; i < 16; i++)
                 min = vi_sub(min, vi_mul(vi_load(j->panel->mn[local * 16 + (size_t)i] + 16 * r),
-                                         vi_set1(neg[i * nc + c])));
+                                         vi_set1(t->neg[i * nc + c] *
+                                                 t->factor[i / 2 * nc + c])));
             vf m = vf_mul(vf_load(j->panel->dm[local] + 16 * r), vf_set1(ad[c]));
             acc[r][c] = vf_fnma(m, vf_from_i(min), acc[r][c]);
         }
@@ -374,7 +379,7 @@ VEC_INLINE void tile_take_mins_16(const struct tile_job *j, vf acc[TILE_GROUPS][
 /* Integer scales of a block of 256; BIASED: of codes q + 128 where there is no VNNI. */
 enum tile_way { TILE_BY_32, TILE_BY_16, TILE_BY_16_BIASED };
 
-/* dot += sum of sc * sums of a block of 256; t: at that block. */
+/* dot += sum of sc * factor * sums of a block of 256; t: at that block, factor NULL: all are 1. */
 VEC_INLINE void tile_sums_256(const struct tile_job *j, vi dot[TILE_GROUPS][6], size_t super,
                               struct tile_acts t, int nc, enum tile_way way)
 {
@@ -383,21 +388,22 @@ VEC_INLINE void tile_sums_256(const struct tile_job *j, vi dot[TILE_GROUPS][6], 
     size_t local = super - j->block / 8;
     for (size_t i = 0; i < 8; i++, t.x += 8 * nc, t.neg += 2 * nc) {
         vi s[TILE_GROUPS][6];
+        const int32_t *factor = t.factor ? t.factor + i * (size_t)nc : NULL;
         const uint8_t *codes = p->codes[local * 8 + i][0][0];
         if (j->fetches)
             tile_fetch(j, local * 8 + i);
         if (way == TILE_BY_32) {
             tile_set_first(j, s, NULL, nc, false);
             tile_sums(s, codes, t.x, nc, 8, false);
-            tile_scale(dot, s, p->sc[local * 8 + i], nc);
+            tile_scale(dot, s, p->sc[local * 8 + i], factor, nc);
             continue;
         }
         tile_set_first(j, s, j->has_min ? NULL : t.neg, nc, is_biased);
         tile_sums(s, codes, t.x, nc, 4, is_biased);
-        tile_scale(dot, s, p->sc[local * 16 + 2 * i], nc);
+        tile_scale(dot, s, p->sc[local * 16 + 2 * i], factor, nc);
         tile_set_first(j, s, j->has_min ? NULL : t.neg + nc, nc, is_biased);
         tile_sums(s, codes + TILE_GROUPS * 256, t.x + 4 * nc, nc, 4, is_biased);
-        tile_scale(dot, s, p->sc[local * 16 + 2 * i + 1], nc);
+        tile_scale(dot, s, p->sc[local * 16 + 2 * i + 1], factor, nc);
     }
 }
 
@@ -409,6 +415,7 @@ VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, en
     tile_begin(j, acc, column, nc);
     t.x += j->block * 8 * (size_t)nc;
     t.neg += j->block * 2 * (size_t)nc;
+    const int32_t *factors = t.factor;
     for (size_t b = 0; b < j->blocks / 8; b++, t.x += 64 * nc, t.neg += 16 * nc) {
         size_t super = j->block / 8 + b;
         const float *ad = t.d + super * (size_t)nc;
@@ -416,12 +423,19 @@ VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, en
         VEC_UNROLL for (int c = 0; c < nc; c++)
             VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
                 dot[r][c] = vi_zero();
-        tile_sums_256(j, dot, super, t, nc, way);
+        t.factor = factors + super * 8 * (size_t)nc;
+        if (tile_factors(&t, super, nc)) {
+            tile_sums_256(j, dot, super, t, nc, way);
+        } else {
+            struct tile_acts ones = t;
+            ones.factor = NULL;
+            tile_sums_256(j, dot, super, ones, nc, way);
+        }
         tile_add(acc, dot, j->panel->d[b], ad, nc);
         if (way == TILE_BY_32)
             tile_take_mins(j, acc, super, t.sum, ad, nc);
         else if (j->has_min)
-            tile_take_mins_16(j, acc, b, t.neg, ad, nc);
+            tile_take_mins_16(j, acc, b, &t, ad, nc);
     }
     tile_end(j, acc, column, nc);
 }
@@ -498,9 +512,11 @@ static void tile_run_file_256(const struct tile_job *j, size_t column, size_t nc
                 const uint8_t *codes = p->codes[b * 8 + i / 2][i % 2 * 4][0];
                 int32_t neg = t.neg[(super * 16 + i) * nc + c];
                 const int32_t *x = t.x + (super * 64 + i * 4) * nc + c;
-                dot = vi_add(dot, vi_mul(vi_load(p->sc[b * 16 + i] + 16 * r),
-                                         tile_sum_16(codes, x, nc, r, neg)));
-                min = vi_sub(min, vi_mul(vi_load(p->mn[b * 16 + i] + 16 * r), vi_set1(neg)));
+                int32_t factor = t.factor[(super * 8 + i / 2) * nc + c];
+                vi sc = vi_mul(vi_load(p->sc[b * 16 + i] + 16 * r), vi_set1(factor));
+                dot = vi_add(dot, vi_mul(sc, tile_sum_16(codes, x, nc, r, neg)));
+                min = vi_sub(min, vi_mul(vi_load(p->mn[b * 16 + i] + 16 * r),
+                                         vi_set1(factor * neg)));
             }
             vf d = vf_mul(vf_load(p->d[b] + 16 * r), ad);
             acc[r][0] = vf_fma(d, vf_from_i(dot), acc[r][0]);

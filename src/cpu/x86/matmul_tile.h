@@ -164,6 +164,7 @@ struct tile_acts {
     const float *d;     /* [blocks][nc] */
     const int32_t *neg; /* [in/32 or in/16][nc] */
     const void *sum;    /* dsum [in/32][nc], or pairs of i16 [in/64][nc] */
+    const int32_t *spread, *factor; /* [in/256][nc], [in/32][nc] */
 };
 
 VEC_INLINE struct tile_acts tile_acts_at(const struct matmul_args *a, enum cpu_form form,
@@ -171,9 +172,26 @@ VEC_INLINE struct tile_acts tile_acts_at(const struct matmul_args *a, enum cpu_f
 {
     struct cpu_form_layout l = cpu_kernels_form_layout(form, a->in);
     const uint8_t *p = (const uint8_t *)a->act + first * l.size;
+    const int32_t *spread = (const int32_t *)(const void *)(p + l.factor * nc);
     return (struct tile_acts){(const int32_t *)(const void *)p,
                               (const float *)(const void *)(p + l.d * nc),
-                              (const int32_t *)(const void *)(p + l.neg * nc), p + l.sum * nc};
+                              (const int32_t *)(const void *)(p + l.neg * nc), p + l.sum * nc,
+                              spread, spread + a->in / 256 * nc};
+}
+
+/* Factors of block b of 256, [8][nc]; NULL: it is not spread in any column, all are 1. */
+VEC_INLINE const int32_t *tile_factors(const struct tile_acts *t, size_t b, int nc)
+{
+    const int32_t *spread = t->spread + b * (size_t)nc;
+    int32_t any = 0;
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+        any |= spread[c];
+    return any ? t->factor + b * 8 * (size_t)nc : NULL;
+}
+
+VEC_INLINE vi tile_by_factor(vi x, const int32_t *factor, int at)
+{
+    return factor ? vi_mul(x, vi_set1(factor[at])) : x;
 }
 
 /* Rows row .. row + 15 (as many as there are) of one column. */
@@ -256,7 +274,7 @@ VEC_INLINE void tile_mins(vi m[4], const uint8_t *mn)
         m[p] = vi_or(vi_from_u8(mn + 32 * p), vi_sll(vi_from_u8(mn + 32 * p + 16), 16));
 }
 
-/* Q4_K, Q5_K: acc += d ad sum(sc dot) - dmin ad sum(mn sum). */
+/* Q4_K, Q5_K: acc += d ad sum(sc factor dot) - dmin ad sum(mn sum). */
 VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
 {
     const size_t code_size = tile_code_size(bits);
@@ -273,6 +291,7 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
             VEC_UNROLL for (int c = 0; c < nc; c++)
                 dot[c] = vi_zero();
             const uint8_t *codes = scales + 320;
+            const int32_t *factor = tile_factors(&t, b, nc);
             vec_prefetch(scales + TILE_AHEAD, 320);
             for (int j = 0; j < 8; j++) {
                 vi w[8], sc = vi_from_u8(scales + 64 + 16 * j);
@@ -286,7 +305,8 @@ VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
                         s = vi_dot(s, w[i], vi_set1(x[i * nc + c]));
                         u = vi_dot(u, w[i + 4], vi_set1(x[(i + 4) * nc + c]));
                     }
-                    dot[c] = vi_add(dot[c], vi_mul(sc, vi_add(s, u)));
+                    s = vi_mul(sc, vi_add(s, u));
+                    dot[c] = vi_add(dot[c], tile_by_factor(s, factor, j * nc + c));
                 }
                 codes += code_size;
                 x += 8 * nc;
@@ -332,6 +352,7 @@ VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc, int bits, i
             VEC_UNROLL for (int c = 0; c < nc; c++)
                 dot[c] = min[c] = vi_zero();
             const uint8_t *codes = scales + scale_size;
+            const int32_t *factor = tile_factors(&t, b, nc);
             vec_prefetch(scales + TILE_AHEAD, scale_size);
             for (int j = 0; j < 8; j++) {
                 vi w[8], sc = vi_from_i8(scales + head + 32 * j);
@@ -347,13 +368,15 @@ VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc, int bits, i
                         s = tile_dot(s, w[i], vi_set1(x[i * nc + c]), is_biased);
                         u = tile_dot(u, w[i + 4], vi_set1(x[(i + 4) * nc + c]), is_biased);
                     }
-                    dot[c] = vi_add(dot[c], vi_add(vi_mul(sc, s), vi_mul(sd, u)));
+                    s = vi_add(vi_mul(sc, s), vi_mul(sd, u));
+                    dot[c] = vi_add(dot[c], tile_by_factor(s, factor, j * nc + c));
                     if (!has_min)
                         continue;
                     const uint8_t *mn = scales + head + 256 + 32 * j;
                     s = vi_mul(vi_from_u8(mn), vi_set1(neg[c]));
                     u = vi_mul(vi_from_u8(mn + 16), vi_set1(neg[nc + c]));
-                    min[c] = vi_sub(min[c], vi_add(s, u));
+                    s = tile_by_factor(vi_add(s, u), factor, j * nc + c);
+                    min[c] = vi_sub(min[c], s);
                 }
                 codes += code_size;
                 x += 8 * nc;
