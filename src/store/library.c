@@ -348,12 +348,16 @@ static bool library_find_path(const struct library *l, str name, struct arena *a
 
 /* Names within a third of their length, the nearest first; or that contain what was asked for. */
 static bool library_not_found(const struct library *l, const struct library_query *q,
-                              struct err *e)
+                              struct arena *a, struct err *e)
 {
     str name = q->name;
     struct buf near;
     const char *what = q->is_cli && library_is_path(name) ? "no model or file" : "no model";
     uint32_t told = 0, limit = (uint32_t)base_min(name.len / 3 + 1, 8);
+    struct file_info info;
+    str path = q->is_cli && library_is_path(name) ? arena_copy(a, name) : (str){NULL, 0};
+    if (path.p && !file_stat(&info, path.p, e) && e->code != ERR_NOT_FOUND)
+        return false; /* it may well be there: a directory above it is closed to us */
     if (l->scan.count == 0)
         return err_set(e, ERR_NOT_FOUND, "%s \"%.*s\": there are no models yet", what,
                        STR_ARG(name));
@@ -391,7 +395,7 @@ bool library_find(const struct library *l, const struct library_query *q, struct
         else if (any)
             err_set(e, ERR_REQUEST, "model \"%.*s\" is ambiguous: %s", STR_ARG(q->name), m.names.p);
         else
-            library_not_found(l, q, e);
+            library_not_found(l, q, a, e);
     }
     buf_deinit(&m.names);
     return ok;

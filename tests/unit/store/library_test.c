@@ -355,6 +355,16 @@ static void check_find(const struct library *l, const struct wanted *w, const st
     }
 }
 
+static void test_a_path_that_cannot_be_looked_at_says_why(void **state)
+{
+    (void)state;
+    put("own/a.gguf", "1");
+    struct library *l = open_library();
+    struct wanted w = {at("own/a.gguf/b.gguf"), "!b.gguf: Not a directory", true};
+    check_find(l, &w, NULL, 0);
+    library_close(l);
+}
+
 static void test_names_are_found_by_the_rules_in_their_order(void **state)
 {
     (void)state;
@@ -417,6 +427,7 @@ int main(void)
         CASE(test_own_models_shadow_equal_names),
         CASE(test_answers_of_checks_are_kept_until_a_file_changes),
         CASE(test_newest_models_come_first),
+        CASE(test_a_path_that_cannot_be_looked_at_says_why),
         CASE(test_names_are_found_by_the_rules_in_their_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
