@@ -37,6 +37,8 @@ static bool budget_check(const struct budget_in *in, struct err *e)
     if (in->slots > BUDGET_SLOTS_MAX)
         return err_set(e, ERR_CONFIG, "slots: 1 to %u expected, got %u", BUDGET_SLOTS_MAX,
                        in->slots);
+    if (in->context == 1)
+        return err_set(e, ERR_CONFIG, "context: 2 tokens or more expected, got 1");
     if (in->batch && (in->batch < BUDGET_BATCH_MIN || in->batch > BUDGET_BATCH_MAX))
         return err_set(e, ERR_CONFIG, "batch: %u to %u rows expected, got %u", BUDGET_BATCH_MIN,
                        BUDGET_BATCH_MAX, in->batch);

@@ -104,6 +104,17 @@ static void test_the_limit_from_above_counts(void **state)
     assert_true(b.pool_bytes <= 300 * MIB);
 }
 
+static void test_a_context_of_one_token_is_refused_as_such(void **state)
+{
+    (void)state;
+    struct kv_layout l = plain();
+    struct budget_in in = {.available = 8 * GIB, .n_ctx = 8192, .context = 1, .layout = &l};
+    struct budget b;
+    struct err e;
+    assert_false(budget_make(&in, &b, &e));
+    assert_string_equal(e.text, "context: 2 tokens or more expected, got 1");
+}
+
 static void test_an_explicit_context_that_does_not_fit_is_refused_with_the_numbers(void **state)
 {
     (void)state;
@@ -188,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_a_gpu_gives_nine_tenths_of_what_is_left_and_wider_steps),
         cmocka_unit_test(test_a_small_machine_gets_a_shorter_context),
         cmocka_unit_test(test_the_limit_from_above_counts),
+        cmocka_unit_test(test_a_context_of_one_token_is_refused_as_such),
         cmocka_unit_test(test_an_explicit_context_that_does_not_fit_is_refused_with_the_numbers),
         cmocka_unit_test(test_without_room_for_a_page_the_load_is_refused),
         cmocka_unit_test(test_options_out_of_range_are_refused_by_name),
