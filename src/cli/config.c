@@ -440,8 +440,10 @@ static void config_take_map(struct config_loader *l, const char *prefix,
         struct err why = {0};
         snprintf(key, sizeof key, "%s%s%.*s", prefix, *prefix ? "." : "", STR_ARG(n->key));
         const struct config_row *r = config_find_row(str_of(key));
-        if (r) {
-            if (!config_take_node(l, r, n, &why))
+        if (r) { /* "a: {b: 1}" and "a.b: 1" are one key */
+            bool is_new = config_slot(l->c, r)->source != CONFIG_SOURCE_FILE ||
+                          err_set(&why, ERR_CONFIG, "stands twice");
+            if (!is_new || !config_take_node(l, r, n, &why))
                 config_problem_at(l, n, key, &why);
         } else if (config_is_prefix(key) && n->kind == CONFIG_YAML_MAP) {
             config_take_map(l, key, n);

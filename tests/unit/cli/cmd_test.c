@@ -171,22 +171,18 @@ static void test_help_is_made_from_the_tables(void **state)
         assert_true(parse(asks[i]) && context.wants_help);
     buf_init(&b, 10000);
     cmd_add_help(&b, &command);
-    assert_string_equal(b.p, "usage: shoal run [flags] MODEL [PROMPT...]\n\n"
-                             "Tests the parser.\n\n"
-                             "A paragraph.\n\n"
-                             "  -n N                  a number (7)\n"
-                             "  -all                  a boolean\n"
-                             "  -f FILE               files\n"
-                             "  -rate R               share\n"
-                             "  -ngl N                layers on the GPU: 0 none, auto all (auto)\n"
-                             "  -ctx N                context in tokens; 0: the model's (0)\n"
-                             "  -backend V            what computes: auto takes a GPU if "
-                             "there is one (auto)\n"
-                             "  -json                 one JSON document\n"
-                             "  -addr HOST:PORT       the server (SHOAL_ADDR, else "
-                             "127.0.0.1:11500)\n"
-                             "  -key-file PATH        our key for it (else SHOAL_KEY)\n"
-                             "  -config PATH          configuration file (~/.shoal/config.yaml)\n");
+    assert_true(str_starts(buf_view(&b), STR("usage: shoal run [flags] MODEL [PROMPT...]\n\n"
+                                             "Tests the parser.\n\n"
+                                             "A paragraph.\n\n"
+                                             "  -n N                  a number (7)\n"
+                                             "  -all                  a boolean\n"
+                                             "  -f FILE               files\n"
+                                             "  -rate R               share\n")));
+    /* Between them the settings with a flag of `run`, as many as there are. */
+    assert_non_null(strstr(b.p, "\n  -ctx N                context in tokens; 0: the model's (0)\n"));
+    assert_non_null(strstr(b.p, "\n  -json                 one JSON document\n"));
+    assert_true(str_ends(buf_view(&b),
+                         STR("\n  -config PATH          configuration file (~/.shoal/config.yaml)\n")));
     buf_deinit(&b);
 }
 
