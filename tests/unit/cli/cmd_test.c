@@ -179,10 +179,12 @@ static void test_help_is_made_from_the_tables(void **state)
                                              "  -f FILE               files\n"
                                              "  -rate R               share\n")));
     /* Between them the settings with a flag of `run`, as many as there are. */
-    assert_non_null(strstr(b.p, "\n  -ctx N                context in tokens; 0: the model's (0)\n"));
+    assert_non_null(strstr(b.p, "\n  -ctx N                context in tokens; "
+                                "0: the model's (0)\n"));
     assert_non_null(strstr(b.p, "\n  -json                 one JSON document\n"));
     assert_true(str_ends(buf_view(&b),
-                         STR("\n  -config PATH          configuration file (~/.shoal/config.yaml)\n")));
+                         STR("\n  -config PATH          configuration file "
+                             "(~/.shoal/config.yaml)\n")));
     buf_deinit(&b);
 }
 

@@ -229,7 +229,8 @@ static void test_yaml_outside_the_subset_is_refused_with_its_place(void **state)
     check_problems("store: *a", "config.yaml:1:8: aliases are not allowed\n");
     check_problems("store: !!str x", "config.yaml:1:8: tags are not allowed\n");
     check_problems("store: x\nstore: y", "config.yaml:2:1: store: stands twice\n");
-    check_problems("engine: {ctx: 1}\nengine.ctx: 2", "config.yaml:2:1: engine.ctx: stands twice\n");
+    check_problems("engine: {ctx: 1}\nengine.ctx: 2",
+                   "config.yaml:2:1: engine.ctx: stands twice\n");
     check_problems("store: x\n---\nstore: y",
                    "config.yaml:2:1: a second document is not allowed\n");
     check_problems("? [a]\n: b", "config.yaml:1:3: a key must be a text\n");
