@@ -44,7 +44,7 @@ struct bench {
     struct model_plan *plan;
     struct device *device;
     struct device_info info;
-    char machine[64]; /* the CPU's name */
+    char machine[64]; /* the name of the CPU, or of the GPU */
     struct prepared *prepared;
     struct budget budget;
     struct step_limits limits;

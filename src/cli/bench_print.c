@@ -31,8 +31,13 @@ static void bench_print_head(struct buf *out, const struct bench *b)
     buf_add_printable(out, str_of(b->machine));
     buf_printf(out, ", %s, %u thread%s\n", b->info.level, b->info.threads,
                b->info.threads == 1 ? "" : "s");
-    buf_printf(out, "numerics   %s\nbandwidth  %.1f GB/s before, %.1f after (reading ",
-               b->info.numerics, b->before.gb_s, b->after.gb_s);
+    buf_printf(out, "numerics   %s\n", b->info.numerics);
+    if (b->info.memory_free) {
+        buf_add_z(out, "bandwidth  not measured on a GPU\n\n");
+        return;
+    }
+    buf_printf(out, "bandwidth  %.1f GB/s before, %.1f after (reading ", b->before.gb_s,
+               b->after.gb_s);
     buf_add_size(out, b->before.size);
     buf_add_z(out, ")\n\n");
 }
@@ -49,6 +54,8 @@ void bench_print_text(struct buf *out, const struct bench *b)
         buf_printf(out, "%-10s %7u %6u %12.2f %9.2f ", name, t->depth, t->batch, t->mean, t->sd);
         if (t->is_prompt)
             buf_printf(out, "%8s %6s ", "-", "-");
+        else if (b->info.memory_free)
+            buf_printf(out, "%8.1f %6s ", bench_print_gb_s(t), "-");
         else
             buf_printf(out, "%8.1f %4.0f %% ", bench_print_gb_s(t),
                        100 * bench_print_gb_s(t) / bench_print_bandwidth(b));
@@ -83,7 +90,10 @@ static void bench_print_put_test(struct json_writer *w, const struct bench *b,
         json_key_z(w, "gb_per_s");
         json_put_double(w, bench_print_gb_s(t));
         json_key_z(w, "share");
-        json_put_double(w, bench_print_gb_s(t) / bench_print_bandwidth(b));
+        if (b->info.memory_free)
+            json_put_null(w);
+        else
+            json_put_double(w, bench_print_gb_s(t) / bench_print_bandwidth(b));
     }
     json_close_object(w);
 }

@@ -272,11 +272,12 @@ bool bench_run_all(struct bench *b, struct err *e)
     uint64_t size = b->plan->weights.bytes;
     size = size < BENCH_PROBE_MIN ? BENCH_PROBE_MIN : size;
     size = size > BENCH_PROBE_MAX ? BENCH_PROBE_MAX : size;
+    bool has_probe = b->info.memory_free == 0; /* it reads RAM, not a GPU's memory */
     bool ok = bench_run_alloc(&s, b, e) &&
-              bench_probe_read(&b->before, size, b->info.threads, e);
+              (!has_probe || bench_probe_read(&b->before, size, b->info.threads, e));
     for (uint32_t i = 0; ok && i < b->tests_count; i++)
         ok = bench_run_test(b, &s, &b->tests[i], &news, e);
-    ok = ok && bench_probe_read(&b->after, size, b->info.threads, e);
+    ok = ok && (!has_probe || bench_probe_read(&b->after, size, b->info.threads, e));
     if (news.on_terminal)
         fprintf(stderr, "\r%*s\r", BENCH_BAR + 40, "");
     return ok;
@@ -335,6 +336,8 @@ static bool bench_run_budget(struct bench *b, struct err *e)
                        "was trained with %u", context, b->plan->hp.n_ctx);
     b->plan->backend->info(b->device, &b->info);
     uint64_t own = b->info.memory_free;
+    if (own)
+        snprintf(b->machine, sizeof b->machine, "%s", b->info.name);
     struct budget_in in = {.available = own ? own : machine_ram_free(&m), .is_gpu = own != 0,
                            .n_ctx = b->plan->hp.n_ctx,
                            .context = context, .layout = &b->plan->layout,

@@ -146,9 +146,15 @@ void conform_close(struct conform_run *r)
     *r = (struct conform_run){0};
 }
 
-bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
-                  uint32_t seq, float *out, struct err *e)
+struct piece {
+    uint32_t first, rows, seq;
+};
+
+/* Rows of a sequence, sampled as pick says; NULL: greedily. */
+static bool submit(struct conform_run *r, struct piece of, const struct conform_pick *pick,
+                   struct step_out *answer, struct err *e)
 {
+    uint32_t first = of.first, rows = of.rows, seq = of.seq;
     int32_t ids[CONFORM_ROWS];
     uint16_t seqs[CONFORM_ROWS] = {0};
     uint32_t outs[CONFORM_ROWS], pages[CONFORM_PAGES], len = first + rows;
@@ -156,7 +162,7 @@ bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first
     for (uint32_t i = 0; i < rows; i++) {
         ids[i] = (int32_t)(first + i);
         outs[i] = i;
-        sample[i] = (struct sample_row){.typical_p = 1, .top_p = 1};
+        sample[i] = pick ? pick->rows[i] : (struct sample_row){.typical_p = 1, .top_p = 1};
     }
     for (uint32_t i = 0; i < CONFORM_PAGES; i++) /* scattered on purpose */
         pages[i] = (i * 3 + seq * 5 + 1) % (CONFORM_SEQS * CONFORM_PAGES);
@@ -176,8 +182,28 @@ bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first
         s.kv.pages[g] = pages;
         s.kv.pages_max[g] = CONFORM_PAGES;
     }
+    if (pick) {
+        s.adjust = pick->adjust;
+        s.adjust_count = pick->adjust_count;
+    }
+    return r->b->submit(r->d, r->p, &s, e) && r->b->wait(r->d, r->p, answer, e);
+}
+
+bool conform_sample(struct conform_run *r, const struct conform_pick *pick, int32_t *ids,
+                    struct err *e)
+{
     struct step_out answer;
-    if (!r->b->submit(r->d, r->p, &s, e) || !r->b->wait(r->d, r->p, &answer, e))
+    if (!submit(r, (struct piece){0, CONFORM_ROWS, 0}, pick, &answer, e))
+        return false;
+    memcpy(ids, answer.ids, CONFORM_ROWS * sizeof *ids);
+    return true;
+}
+
+bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
+                  uint32_t seq, float *out, struct err *e)
+{
+    struct step_out answer;
+    if (!submit(r, (struct piece){first, rows, seq}, NULL, &answer, e))
         return false;
     for (uint32_t i = 0; i < rows; i++) {
         float *row = out + (size_t)i * c->plan.vocab;

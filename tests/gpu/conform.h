@@ -53,4 +53,14 @@ void conform_close(struct conform_run *r);
 bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
                   uint32_t seq, float *out, struct err *e);
 
+/* How the rows are sampled, and what is added to their logits first. */
+struct conform_pick {
+    struct sample_row rows[CONFORM_ROWS];
+    const struct logit_adjust *adjust;
+    uint32_t adjust_count;
+};
+/* All rows once; ids[CONFORM_ROWS] gets what was drawn. */
+bool conform_sample(struct conform_run *r, const struct conform_pick *pick, int32_t *ids,
+                    struct err *e);
+
 #endif
