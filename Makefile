@@ -68,8 +68,8 @@ endif
 .PHONY: gpu
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
-        tsan-programs quick-programs threaded-programs bench-kern bench-peer bench-tok \
-        run install clean FORCE
+        tsan-programs quick-programs threaded-programs bench-kern bench-peer bench-serve \
+        bench-tok run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -289,8 +289,8 @@ test: ## everything that must hold, from a clean machine; ends with "N passed, N
 	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
 	@$(MAKE) --no-print-directory TIER=full full
 
-full-programs: $(BUILD)/shoal $(QUICK) $(TINY) $(REAL) $(VENV)/ok tiny models templates \
-               asan-programs tsan-programs
+full-programs: $(BUILD)/shoal $(BUILD)/bench/serve/stress $(QUICK) $(TINY) $(REAL) $(VENV)/ok \
+               tiny models templates asan-programs tsan-programs
 full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" "oracle=$(ORACLE)" \
 	    "templates=$(BUILD)/$(TEMPLATES)/templates_test $(BUILD)/templates" \
@@ -298,7 +298,7 @@ full:
 	    $(QUICK) $(TINY) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 ORACLE = $(VENV)/bin/python tests/golden/logits/oracle.py $(BUILD)/models
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
-e2e: $(BUILD)/shoal $(VENV)/ok tiny ## the binary from outside
+e2e: $(BUILD)/shoal $(BUILD)/bench/serve/stress $(VENV)/ok tiny ## the binary from outside
 	$(E2E)
 
 test-long: ## the full product of the numerics contract, many seeds: hours
@@ -326,6 +326,27 @@ $(PEER)/ok: bench/peer/requirements.txt
 bench-peer: $(BUILD)/shoal $(PEER)/ok models ## decode and prefill beside llama.cpp: ROUNDS=5
 	@bench/peer/peer.py -rounds $(or $(ROUNDS),5) -floor 1.0 -python $(PEER)/bin/python \
 	    $(BUILD)/models/*.gguf
+
+# The peer's server lies in the same source package: about ten minutes on two cores, once.
+PEER_SERVER = $(BUILD)/peer-server/bin/llama-server
+PEER_CMAKE  = -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
+              -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
+              -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON -DLLAMA_USE_PREBUILT_UI=OFF \
+              -DLLAMA_OPENSSL=OFF $(if $(findstring clang,$(PEER_CC)),-DGGML_OPENMP=OFF)
+$(PEER_SERVER): bench/peer/requirements.txt
+	@tools/setup peer
+	@echo "  PEER   $@"
+	@mkdir -p $(BUILD)/peer-src
+	@$(PYTHON) -m venv $(BUILD)/peer-src/venv
+	@cd $(BUILD)/peer-src && venv/bin/pip download -q --disable-pip-version-check --no-deps \
+	    --no-binary llama-cpp-python -r $(abspath $<) -d . && tar xzf llama_cpp_python-*.tar.gz
+	@$(filter CC=% CXX=%,$(PEER_CC)) cmake -S $(BUILD)/peer-src/llama_cpp_python-*/vendor/llama.cpp \
+	    -B $(BUILD)/peer-server $(PEER_CMAKE) >$(BUILD)/peer-src/log
+	@cmake --build $(BUILD)/peer-server -j$$(nproc) --target llama-server >>$(BUILD)/peer-src/log
+SERVE_MODEL = $(BUILD)/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+SERVE_MADE = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(PEER_SERVER)
+bench-serve: $(SERVE_MADE) models ## a fleet, beside llama.cpp's server: ROUNDS=3
+	@bench/serve/serve.py -rounds $(or $(ROUNDS),3) -peer $(PEER_SERVER) $(SERVE_MODEL)
 
 # English and code of this repository, one megabyte; the peers: bench/tok/tok_peer.py.
 $(BUILD)/bench/%: bench/%.c $(LIB)
