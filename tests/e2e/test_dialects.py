@@ -333,6 +333,33 @@ def test_responses_that_need_a_store_are_refused(real, oai):
             call("resp_1")
 
 
+# ---------------------------------------------------------------- models
+
+def test_models_are_listed_shown_loaded_and_unloaded_by_every_sdk(tmp_path):
+    with serving(tmp_path, "-model", REAL) as server:
+        name = server.model()
+        oai = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        ant = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+        oll = ollama.Client(host=server.url)
+        assert name in [m.id for m in oai.models.list().data]
+        assert oai.models.retrieve(name).id == name == ant.models.retrieve(name).id
+        assert name in [m.id for m in ant.models.list().data]
+        assert oll.generate(model=name, prompt="").done_reason == "load"
+        assert name in [m.model for m in oll.list().models]
+        assert name in [m.model for m in oll.ps().models]
+        shown = oll.show(name)
+        assert "completion" in shown.capabilities and shown.details.family == "llama"
+        assert shown.modelinfo["llama.context_length"] == 8192
+        assert oll.generate(model=name, prompt="", keep_alive=0).done_reason == "unload"
+        assert oll.ps().models == []
+        assert oll.chat(model=name, messages=SAY, options=OPTIONS).message.content
+        with pytest.raises(openai.NotFoundError):
+            oai.models.retrieve("no-such-model")
+        with pytest.raises(ollama.ResponseError) as e:
+            oll.show("no-such-model")
+        assert e.value.status_code == 404
+
+
 # ---------------------------------------------------------------- all of them
 
 BODIES = {
