@@ -6,7 +6,7 @@
  *            kept in a small table. After a device error is_lost stays set and every call fails.
  *
  *     cuda_backend   open, close, pages        cuda_weight   pieces of weights
- *     cuda_step      prepare, submit, wait     cuda_run      one op -> launches
+ *     cuda_step      prepare, submit, wait     cuda_run cuda_mul cuda_attend   op -> launches
  *
  * Thread:    engine thread.
  * Limits:    step_limits, memory_max, CUDA_GRAPHS_MAX.

@@ -1,0 +1,175 @@
+#include "cuda/cuda_run.h"
+
+/* Rotation, pages of keys and values, attention over them. */
+
+static struct cuda_kv_args cuda_attend_kv(const struct prepared *p, uint16_t layer)
+{
+    const struct kv_layout *l = &p->d->layout;
+    const struct kv_layer *found = NULL;
+    for (uint32_t i = 0; i < l->layers_count && !found; i++)
+        if (l->layers[i].layer == layer)
+            found = &l->layers[i];
+    must(found);
+    return (struct cuda_kv_args){
+        .pool = cuda_backend_layer_page(p->d, found, 0),
+        .pages = p->in + p->at.pages[found->group],
+        .page_size = cuda_backend_layer_size(found),
+        .v_offset = (size_t)found->heads * found->dk * KV_PAGE_TOKENS * 2,
+        .pages_max = p->shape.page_stride,
+        .kv_heads = found->heads,
+        .dk = found->dk,
+        .dv = found->dv,
+    };
+}
+
+bool cuda_attend_kv_write(struct prepared *p, const struct op *o, struct err *e)
+{
+    struct cuda_kv_write_args a = {
+        .kv = cuda_attend_kv(p, o->layer),
+        .k = cuda_run_view(p, o->in[0]),
+        .v = cuda_run_view(p, o->in[1]),
+        .pos = p->in + p->at.pos,
+        .seq = p->in + p->at.seq,
+        .rows = p->shape.rows,
+    };
+    return cuda_run_launch(p, p->d->k.ops_kv_write, cuda_run_grid(a.kv.kv_heads, a.rows, 32), &a,
+                           e);
+}
+
+/* q[N,h*dk], k, v; weights: norms of q and k, frequency divisors (cuda_step reads them). */
+bool cuda_attend_rope_qk(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
+{
+    const struct op_rope_qk *q = &o->a.rope_qk;
+    struct cuda_rope_qk_args a = {
+        .q = cuda_run_rope_args(p, q->rope, o->in[0], index),
+        .k = cuda_run_rope_args(p, q->rope, o->in[1], index),
+        .write = {.kv = cuda_attend_kv(p, o->layer),
+                  .k = cuda_run_view(p, o->in[1]),
+                  .v = cuda_run_view(p, o->in[2]),
+                  .pos = p->in + p->at.pos,
+                  .seq = p->in + p->at.seq,
+                  .rows = p->shape.rows},
+    };
+    a.q.out = cuda_run_value(p, o->out[0]);
+    a.q.norm = cuda_run_vector(p, o->weight[0]);
+    a.k.norm = cuda_run_vector(p, o->weight[1]);
+    a.q.eps = a.k.eps = q->eps;
+    a.k.heads = q->kv.kv_heads;
+    return cuda_run_launch(p, p->d->k.ops_rope_qk,
+                           cuda_run_grid((a.q.heads + 2 * a.k.heads + 3) / 4, p->shape.rows, 128),
+                           &a, e);
+}
+
+/* The same form from row `first` on. */
+static struct cuda_act_args cuda_attend_act_rows(struct cuda_act_args a, uint32_t first)
+{
+    size_t at = (size_t)first * a.kp;
+    a.row_first = a.image ? first : 0;
+    if (a.image)
+        return a;
+    a.q += at;
+    a.s += at / 32 * 2;
+    a.d += at / (a.form == CUDA_FORM_INT8_32 ? 32 : 256) * 4;
+    return a;
+}
+
+/* Kernel for so many query heads per K/V head. */
+static cuda_function cuda_attend_kernel(const struct cuda_kernels *k, uint32_t group,
+                                        uint32_t *padded)
+{
+    cuda_function functions[] = {k->attn_part_1, k->attn_part_2, k->attn_part_4, k->attn_part_8,
+                                 k->attn_part_16};
+    uint32_t step = 0;
+    while (step + 1 < countof(functions) && (1u << step) < group)
+        step++;
+    *padded = 1u << step;
+    return functions[step];
+}
+
+static struct cuda_attn_args cuda_attend_args(const struct prepared *p, const struct op *o,
+                                              uint32_t block)
+{
+    struct op_attn n = o->a.attn;
+    return (struct cuda_attn_args){
+        .kv = cuda_attend_kv(p, o->layer),
+        .q = cuda_run_view(p, o->in[0]),
+        .out = cuda_run_value(p, o->out[0]),
+        .sinks = cuda_run_vector(p, o->weight[0]),
+        .pos = p->in + p->at.pos,
+        .seq = p->in + p->at.seq,
+        .len = p->in + p->at.len,
+        .part = p->part,
+        .rows = p->shape.rows,
+        .heads = n.heads,
+        .window = n.window,
+        .block = block,
+        .blocks = (p->shape.page_stride * KV_PAGE_TOKENS + block - 1) / block,
+        .is_full = n.mask == OP_MASK_FULL,
+        .scale = n.scale,
+        .softcap = n.softcap,
+    };
+}
+
+/* A kernel for parts of rows, then attn_merge. Rows go in slices whose parts fit the part buffer;
+ * slices change no bit. g: all but its z, the rows. */
+static bool cuda_attend_parts(struct prepared *p, uint32_t index, cuda_function part,
+                              struct cuda_grid g, const struct cuda_attn_args *all,
+                              struct err *e)
+{
+    const struct op *o = &p->plan->ops[index];
+    struct op_attn n = o->a.attn;
+    size_t row_size = (size_t)n.heads * all->blocks * (n.dv + 2) * 4;
+    uint32_t slice = (uint32_t)base_max(1, p->part_size / row_size);
+    struct cuda_act_args act = {0};
+    if (n.heads * n.dv % 256 == 0)
+        act = cuda_mul_fuse_act(p, index, o->out[0]);
+    for (uint32_t first = 0; first < p->shape.rows; first += slice) {
+        struct cuda_attn_args a = *all;
+        a.rows = g.z = (uint32_t)base_min(slice, p->shape.rows - first);
+        a.out += (size_t)first * n.heads * n.dv * 4;
+        a.pos += first * 4ul;
+        a.seq += first * 4ul;
+        a.q.p += (size_t)first * a.q.stride * 4;
+        if (act.q)
+            a.act = cuda_attend_act_rows(act, first);
+        if (!cuda_run_launch(p, part, g, &a, e) ||
+            !cuda_run_launch(p, p->d->k.attn_merge,
+                             cuda_run_grid((n.heads * n.dv + 255) / 256, a.rows, 256), &a, e))
+            return false;
+    }
+    return true;
+}
+
+/* Heads of 64 and 128 columns: several rows of a sequence share its K and V, else a block a row. */
+static bool cuda_attend_rows(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
+{
+    struct op_attn n = o->a.attn;
+    const struct cuda_kernels *k = &p->d->k;
+    struct cuda_attn_args a = cuda_attend_args(p, o, CUDA_ATTEND_BLOCK);
+    if (p->shape.rows > 2 * p->shape.seqs) {
+        uint32_t each = CUDA_ATTEND_ROWS / (n.heads / n.kv_heads);
+        struct cuda_grid g = cuda_run_grid((a.rows + each - 1) / each, n.kv_heads, 256);
+        g.shared = cuda_kernels_attend_rows_size(n.dk);
+        return cuda_run_launch(p, n.dk == 64 ? k->attend_rows_64 : k->attend_rows_128, g, &a, e);
+    }
+    struct cuda_grid g = cuda_run_grid(a.blocks, n.kv_heads, 128);
+    g.shared = cuda_kernels_attend_part_size(n.dk);
+    return cuda_attend_parts(p, index, n.dk == 64 ? k->attend_part_64 : k->attend_part_128, g,
+                             &a, e);
+}
+
+bool cuda_attend_op(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
+{
+    struct op_attn n = o->a.attn;
+    uint32_t group, each = n.heads / n.kv_heads;
+    cuda_function part = cuda_attend_kernel(&p->d->k, each, &group);
+    if (each > group)
+        return err_set(e, ERR_UNSUPPORTED, "cuda: %u query heads per K/V head, at most %u", each,
+                       group);
+    if (n.dk == n.dv && (n.dk == 64 || n.dk == 128))
+        return cuda_attend_rows(p, o, index, e);
+    struct cuda_attn_args a = cuda_attend_args(p, o, CUDA_ATTN_BLOCK);
+    struct cuda_grid g = cuda_run_grid(a.blocks, n.kv_heads, 256);
+    g.shared = group * (n.dk + CUDA_ATTN_BLOCK + 8 * n.dv) * 4;
+    return cuda_attend_parts(p, index, part, g, &a, e);
+}

@@ -1,0 +1,368 @@
+#include "cuda/cuda_run.h"
+
+#include <string.h>
+
+/* Products of weights: which kernel, in which form its input lies; experts by their pairs. */
+
+/* Form of the input when so many columns meet a weight of this format. is_stream: not gemm.cu in
+ * any case: experts' columns are too few each, and it knows two kinds of glu only. */
+static uint32_t cuda_mul_form(const struct prepared *p, uint32_t format, uint32_t columns,
+                              bool is_stream)
+{
+    if (format <= CUDA_FORMAT_BF16)
+        return CUDA_FORM_F32;
+    uint32_t form = format >= CUDA_FORMAT_Q4_K ? CUDA_FORM_INT8_256 : CUDA_FORM_INT8_32;
+    bool is_image = p->act_image && !is_stream && columns >= CUDA_GEMM_COLUMNS_MIN;
+    return is_image ? form | CUDA_FORM_IMAGE : form;
+}
+
+/* What a kernel that makes the form gets; rows and x are the caller's. */
+static struct cuda_act_args cuda_mul_act(const struct prepared *p, uint32_t form, uint32_t k,
+                                         uint32_t kp)
+{
+    bool is_image = (form & CUDA_FORM_IMAGE) != 0;
+    return (struct cuda_act_args){.q = p->act_q,
+                                  .d = p->act_d,
+                                  .s = p->act_s,
+                                  .image = is_image ? p->act_image : 0,
+                                  .k = k,
+                                  .kp = kp,
+                                  .form = form & ~CUDA_FORM_IMAGE};
+}
+
+/* Rows without gaps at multiples of four: a thread can take four columns. */
+bool cuda_mul_is_wide(struct cuda_view v)
+{
+    return v.group_width == v.group_stride && v.first % 4 == 0 && v.stride % 4 == 0 &&
+           v.width % 4 == 0;
+}
+
+static bool cuda_mul_same_view(struct view a, struct view b)
+{
+    return a.value == b.value && a.first == b.first && a.width == b.width && a.stride == b.stride &&
+           a.count == b.count;
+}
+
+/* Brings the view into the form, unless the last matmul already did. rows_each: input rows. */
+static bool cuda_mul_pack(struct prepared *p, struct view x, uint32_t rows, uint32_t k, uint32_t kp,
+                          uint32_t form, struct err *e)
+{
+    if (form == CUDA_FORM_F32) {
+        if (!op_has_gaps(x))
+            return true;
+        struct cuda_map_args m = {.a = cuda_run_view(p, x),
+                                  .out = p->act_f,
+                                  .rows = rows,
+                                  .width = op_width(x),
+                                  .kind = CUDA_MAP_COPY};
+        return cuda_run_launch(p, p->d->k.ops_map, cuda_run_grid((m.width + 255) / 256, rows, 256),
+                               &m, e);
+    }
+    if (p->has_packed && p->packed_form == form && cuda_mul_same_view(p->packed, x))
+        return true;
+    p->has_packed = true;
+    p->packed = x;
+    p->packed_form = form;
+    struct cuda_view v = cuda_run_view(p, x);
+    uint32_t ranks = op_width(x) / k; /* experts' inputs: a row for each (row, rank) */
+    if (ranks > 1) {
+        must(!op_has_gaps(x) && v.first == 0 && v.stride == op_width(x));
+        v.stride = k;
+    }
+    struct cuda_act_args a = cuda_mul_act(p, form, k, kp);
+    a.x = v;
+    a.rows = rows * ranks;
+    if (cuda_mul_is_wide(v))
+        return cuda_run_launch(p, p->d->k.ops_act4,
+                               cuda_run_grid((kp + 1023) / 1024, rows * ranks, 256), &a, e);
+    return cuda_run_launch(p, p->d->k.pack_act, cuda_run_grid(kp / 256, rows * ranks, 256), &a, e);
+}
+
+/* If a matmul close behind op `index` reads all of `value` in an int8 form, the op that makes the
+ * value writes that form too: a launch and a pass less. */
+struct cuda_act_args cuda_mul_fuse_act(struct prepared *p, uint32_t index, uint16_t value)
+{
+    struct cuda_act_args none = {0};
+    const struct plan *plan = p->plan;
+    for (uint32_t i = index + 1; i < plan->ops_count && i < index + 6; i++) {
+        const struct op *o = &plan->ops[i];
+        bool is_moe = o->kind == OP_MOE_GLU || o->kind == OP_MOE_MATMUL;
+        if (o->kind != OP_MATMUL && o->kind != OP_MATMUL_GLU && !is_moe)
+            continue;
+        const struct cuda_weight *c = cuda_run_weight(p, o->weight[0]);
+        uint32_t rows = cuda_run_rows(p, o->in[0].value), width = plan->values[value].width;
+        bool is_stream = is_moe || (o->kind == OP_MATMUL_GLU && o->a.glu.kind > OP_ACT_GELU_TANH);
+        uint32_t form = cuda_mul_form(p, c->format, rows, is_stream);
+        if (form == CUDA_FORM_F32)
+            continue;
+        if (o->in[0].value != value || op_width(o->in[0]) != width || op_has_gaps(o->in[0]) ||
+            p->weights[o->weight[0]].cols != width)
+            return none;
+        p->has_packed = true;
+        p->packed = o->in[0];
+        p->packed_form = form;
+        return cuda_mul_act(p, form, width, c->kp);
+    }
+    return none;
+}
+
+static void cuda_mul_segment(const struct prepared *p, struct cuda_matmul_args *a, uint16_t w,
+                             uint16_t b, uint16_t scale, uint16_t out)
+{
+    const struct cuda_weight *c = cuda_run_weight(p, w);
+    const struct weight *info = &p->weights[w];
+    bool is_experts = a->work != 0;
+    a->seg[a->segments++] = (struct cuda_segment){
+        .w = c->p,
+        .out = cuda_run_value(p, out),
+        .bias = cuda_run_vector(p, b),
+        .mat_size = c->mat_size,
+        .format = c->format,
+        .rows = info->rows,
+        .tiles = (info->rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS,
+        .out_stride = info->rows,
+        .scale = 1.0f,
+        .scales = cuda_run_vector(p, scale),
+        .bias_stride = is_experts ? info->rows : 0,
+    };
+}
+
+static void cuda_mul_set_input(const struct prepared *p, struct cuda_matmul_args *a, struct view x,
+                               uint32_t k)
+{
+    a->k = k;
+    a->q = p->act_q;
+    a->d = p->act_d;
+    a->s = p->act_s;
+    a->image = p->act_image;
+    if (op_has_gaps(x)) {
+        a->x = p->act_f;
+        a->x_stride = op_width(x);
+        return;
+    }
+    a->x = cuda_run_value(p, x.value);
+    a->x_first = x.first;
+    a->x_stride = p->plan->values[x.value].width;
+    if (op_width(x) > k) /* a row for each (row, rank) */
+        a->x_stride = k;
+}
+
+/* Kernel for so many columns that meet a weight. */
+static uint32_t cuda_mul_column_step(uint32_t columns)
+{
+    uint32_t step = 0;
+    while (step + 1 < CUDA_COLUMN_STEPS && cuda_kernels_columns[step] < columns)
+        step++;
+    return step;
+}
+
+/* One column: a warp takes as many classes of a tile as leave a warp for each of two blocks per
+ * multiprocessor; more blocks than that wait for room. */
+static bool cuda_mul_one_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                                struct err *e)
+{
+    uint32_t tiles = 0, wanted = (uint32_t)p->d->sm_count * 3 / 2, chunks = a->work ? a->ranks : 1;
+    for (uint32_t i = 0; i < a->segments; i++)
+        tiles += a->seg[i].tiles;
+    a->parts = 1;
+    while (a->parts < (a->is_glu ? CUDA_WARPS / 2 : CUDA_WARPS) &&
+           (size_t)tiles * chunks * a->parts / CUDA_WARPS < wanted)
+        a->parts *= 2;
+    uint32_t units = CUDA_WARPS / a->parts, blocks = (tiles + units - 1) / units * chunks;
+    struct cuda_grid g = cuda_run_grid(blocks, 1, CUDA_WARPS * 32);
+    g.shared = CUDA_ONE_RING_SIZE;
+    return cuda_run_launch(p, p->d->k.matmul[format][0], g, a, e);
+}
+
+/* Blocks stay and walk over the tiles: two per multiprocessor. */
+static bool cuda_mul_matmul_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                                   uint32_t step, struct err *e)
+{
+    if (step == 0 && format > CUDA_FORMAT_BF16)
+        return cuda_mul_one_launch(p, a, format, e);
+    uint32_t tiles = 0, wide = cuda_kernels_columns[step], blocks = 2 * (uint32_t)p->d->sm_count;
+    for (uint32_t i = 0; i < (a->is_glu ? 1 : a->segments); i++)
+        tiles += a->seg[i].tiles;
+    size_t jobs = (size_t)tiles * ((a->columns + wide - 1) / wide);
+    if (!a->work && jobs < blocks)
+        blocks = (uint32_t)jobs;
+    struct cuda_grid g = cuda_run_grid(blocks, 1, CUDA_WARPS * 32);
+    g.shared = CUDA_RING_SIZE;
+    return cuda_run_launch(p, p->d->k.matmul[format][step], g, a, e);
+}
+
+/* Pairs of gemm.cu's blocks fill the multiprocessors and walk over the tiles; where the tiles are
+ * too few, several share a tile's classes. */
+static bool cuda_mul_gemm_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                                 struct err *e)
+{
+    uint32_t groups = 0, tiles = 0, in_group = a->is_glu ? CUDA_GEMM_TILES / 2 : CUDA_GEMM_TILES;
+    for (uint32_t i = 0; i < (a->is_glu ? 1 : a->segments); i++) {
+        groups += (a->seg[i].tiles + in_group - 1) / in_group;
+        tiles += a->seg[i].tiles;
+    }
+    size_t columns = (a->columns + CUDA_GEMM_COLUMNS - 1) / CUDA_GEMM_COLUMNS;
+    size_t pairs = (groups + CUDA_GEMM_PAIR - 1) / CUDA_GEMM_PAIR * columns;
+    size_t room = (size_t)p->d->sm_count / CUDA_GEMM_PAIR, rows = tiles * CUDA_TILE_ROWS;
+    a->parts = 1;
+    a->sums = p->part;
+    if (!a->is_glu && CUDA_WARPS * a->columns * rows * 4 <= p->part_size)
+        while (a->parts < CUDA_WARPS && pairs * a->parts * 2 <= room &&
+               a->parts * CUDA_RECORD_K < a->kp)
+            a->parts *= 2;
+    pairs = base_min(pairs * a->parts, room);
+    struct cuda_grid g = cuda_run_grid((uint32_t)pairs * CUDA_GEMM_PAIR, 1, CUDA_GEMM_THREADS);
+    g.shared = cuda_kernels_gemm_size(format);
+    if (!cuda_run_launch(p, cuda_kernels_gemm(&p->d->k, format), g, a, e))
+        return false;
+    return a->parts == 1 ||
+           cuda_run_launch(p, p->d->k.gemm_join,
+                           cuda_run_grid((uint32_t)(rows + 255) / 256, a->columns, 256), a, e);
+}
+
+/* The kernel for an input of this form. */
+static bool cuda_mul_product(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
+                             uint32_t form, struct err *e)
+{
+    if (form & CUDA_FORM_IMAGE)
+        return cuda_mul_gemm_launch(p, a, format, e);
+    return cuda_mul_matmul_launch(p, a, format, cuda_mul_column_step(a->columns), e);
+}
+
+/* Neighbouring ops with the same input and format share a launch; *count says how many ops. */
+bool cuda_mul_matmul(struct prepared *p, const struct op *o, uint32_t left, uint32_t *count,
+                     struct err *e)
+{
+    const struct cuda_weight *c = cuda_run_weight(p, o->weight[0]);
+    uint32_t k = p->weights[o->weight[0]].cols, rows = cuda_run_rows(p, o->in[0].value);
+    uint32_t form = cuda_mul_form(p, c->format, rows, false);
+    if (!cuda_mul_pack(p, o->in[0], rows, k, c->kp, form, e))
+        return false;
+    struct cuda_matmul_args a = {.columns = rows, .kp = c->kp};
+    cuda_mul_set_input(p, &a, o->in[0], k);
+    cuda_mul_segment(p, &a, o->weight[0], o->weight[1], o->weight[2], o->out[0]);
+    for (*count = 1; *count < left && a.segments < CUDA_SEGMENTS_MAX; ++*count) {
+        const struct op *n = o + *count;
+        if (n->kind != OP_MATMUL || !cuda_mul_same_view(n->in[0], o->in[0]) ||
+            cuda_run_weight(p, n->weight[0])->format != c->format)
+            break;
+        cuda_mul_segment(p, &a, n->weight[0], n->weight[1], n->weight[2], n->out[0]);
+    }
+    return cuda_mul_product(p, &a, c->format, form, e);
+}
+
+static void cuda_mul_set_glu(struct cuda_matmul_args *a, struct op_glu g)
+{
+    a->is_glu = 1;
+    a->glu_kind = g.kind;
+    a->alpha = g.alpha;
+    a->up_add = g.up_add;
+    a->clamp_gate = g.clamp_gate;
+    a->clamp_up = g.clamp_up;
+}
+
+bool cuda_mul_matmul_glu(struct prepared *p, const struct op *o, struct err *e)
+{
+    const struct cuda_weight *c = cuda_run_weight(p, o->weight[0]);
+    uint32_t k = p->weights[o->weight[0]].cols, rows = cuda_run_rows(p, o->in[0].value);
+    if (cuda_run_weight(p, o->weight[1])->format != c->format)
+        return err_set(e, ERR_UNSUPPORTED, "cuda: gate and up of '%.*s' have different types",
+                       STR_ARG(p->weights[o->weight[0]].name));
+    uint32_t form = cuda_mul_form(p, c->format, rows, o->a.glu.kind > OP_ACT_GELU_TANH);
+    if (!cuda_mul_pack(p, o->in[0], rows, k, c->kp, form, e))
+        return false;
+    struct cuda_matmul_args a = {.columns = rows, .kp = c->kp};
+    cuda_mul_set_input(p, &a, o->in[0], k);
+    cuda_mul_segment(p, &a, o->weight[0], o->weight[2], TENSOR_NONE, o->out[0]);
+    cuda_mul_segment(p, &a, o->weight[1], o->weight[3], TENSOR_NONE, o->out[0]);
+    cuda_mul_set_glu(&a, o->a.glu);
+    return cuda_mul_product(p, &a, c->format, form, e);
+}
+
+/* ---- experts ---- */
+
+/* Pairs by expert, unless the op before sorted the same: gate and up, then down. */
+static bool cuda_mul_sort(struct prepared *p, struct view ids, uint32_t experts, uint32_t pairs,
+                          uint32_t wide, struct err *e)
+{
+    struct cuda_sort_args a = {.ids = cuda_run_value(p, ids.value),
+                               .work = p->work,
+                               .pair = p->pair,
+                               .pairs = pairs,
+                               .experts = experts,
+                               .wide = wide};
+    if (p->sorted.ids == a.ids && p->sorted_value == ids.value && p->sorted.pairs == pairs &&
+        p->sorted.experts == experts && p->sorted.wide == wide)
+        return true;
+    p->sorted = a;
+    p->sorted_value = ids.value;
+    return cuda_run_launch(p, p->d->k.moe_sort, cuda_run_grid(1, 1, 1024), &a, e);
+}
+
+bool cuda_mul_experts(struct prepared *p, const struct op *o, uint32_t ranks,
+                      const struct op_glu *glu, struct err *e)
+{
+    uint16_t w = o->weight[0];
+    const struct cuda_weight *c = cuda_run_weight(p, w);
+    uint32_t k = p->weights[w].cols, experts = p->weights[w].mats;
+    uint32_t rows = cuda_run_rows(p, o->in[0].value), pairs = rows * ranks;
+    uint32_t step = cuda_mul_column_step((pairs + experts - 1) / experts);
+    if (!cuda_mul_sort(p, o->in[1], experts, pairs, cuda_kernels_columns[step], e) ||
+        !cuda_mul_pack(p, o->in[0], rows, k, c->kp, cuda_mul_form(p, c->format, rows, true), e))
+        return false;
+    struct cuda_matmul_args a = {
+        .columns = pairs,
+        .kp = c->kp,
+        .work = p->work,
+        .pair = p->pair,
+        .ranks = ranks,
+        .x_per_pair = op_width(o->in[0]) > k,
+    };
+    cuda_mul_set_input(p, &a, o->in[0], k);
+    if (glu) {
+        if (cuda_run_weight(p, o->weight[1])->format != c->format)
+            return err_set(e, ERR_UNSUPPORTED, "cuda: gate and up of '%.*s' have different types",
+                           STR_ARG(p->weights[w].name));
+        cuda_mul_segment(p, &a, w, o->weight[2], TENSOR_NONE, o->out[0]);
+        cuda_mul_segment(p, &a, o->weight[1], o->weight[3], TENSOR_NONE, o->out[0]);
+        cuda_mul_set_glu(&a, *glu);
+    } else {
+        cuda_mul_segment(p, &a, w, o->weight[1], o->weight[2], o->out[0]);
+    }
+    return cuda_mul_matmul_launch(p, &a, c->format, step, e);
+}
+
+bool cuda_mul_route(struct prepared *p, const struct op *o, struct err *e)
+{
+    struct op_route r = o->a.route;
+    struct cuda_route_args a = {
+        .logits = cuda_run_view(p, o->in[0]),
+        .bias = cuda_run_vector(p, o->weight[0]),
+        .ids = cuda_run_value(p, o->out[0]),
+        .w = cuda_run_value(p, o->out[1]),
+        .rows = cuda_run_rows(p, o->in[0].value),
+        .experts = op_width(o->in[0]),
+        .k = r.k,
+        .gate = r.gate,
+        .groups = r.groups,
+        .groups_used = r.groups_used,
+        .norm = r.norm,
+        .scale = r.scale,
+    };
+    return cuda_run_launch(p, p->d->k.moe_route, cuda_run_grid(a.rows, 1, 32), &a, e);
+}
+
+bool cuda_mul_moe_sum(struct prepared *p, const struct op *o, struct err *e)
+{
+    uint32_t rows = cuda_run_rows(p, o->in[0].value), width = p->plan->values[o->out[0]].width;
+    struct cuda_moe_sum_args a = {
+        .y = cuda_run_value(p, o->in[0].value),
+        .w = cuda_run_value(p, o->in[1].value),
+        .out = cuda_run_value(p, o->out[0]),
+        .rows = rows,
+        .k = op_width(o->in[1]),
+        .width = width,
+    };
+    return cuda_run_launch(p, p->d->k.moe_sum, cuda_run_grid((width + 255) / 256, rows, 256), &a,
+                           e);
+}
