@@ -2,7 +2,7 @@
  *
  * Owns:      where a value, a weight and a view of the plan at hand lie on the device; how a kernel
  *            is launched.
- * Not:       which kernel serves an op (cuda_run, cuda_mul, cuda_attend), what kernels compute (.cu).
+ * Not:       which kernel serves an op (its users), what kernels compute (.cu).
  * Invariant: a launch says nothing about when: the step's stream orders all of them.
  * Thread:    the engine's.
  */
