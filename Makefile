@@ -246,7 +246,7 @@ run: ## answer with a real model: MODEL=path PROMPT="..."
 	@tools/setup build
 	@$(MAKE) --no-print-directory -j$$(nproc) $(BUILD)/shoal
 	@[ -n "$$MODEL" ] || tools/get_model $(DEFAULT_MODEL)
-	@$(BUILD)/shoal run -local -timings "$${MODEL:-$(MODELS_HOME)/$(DEFAULT_MODEL)}" \
+	@$(BUILD)/shoal run -local -timings -n 256 "$${MODEL:-$(MODELS_HOME)/$(DEFAULT_MODEL)}" \
 	    "$${PROMPT:-$(DEFAULT_PROMPT)}"
 
 # Everything a full run needs is made first, as far as it can be; what is missing fails by name.

@@ -428,12 +428,12 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     engine_defaults(en);
 }
 
-/* Which of several models, or of several files of that name, is part of the sentence. */
+/* Which model is part of the sentence; what went wrong with the file itself says it already. */
 static bool engine_load(struct engine *en, const struct api_load *l,
                         const struct weights_progress *progress, struct err *e)
 {
     return weights_load(&en->weights, en->backend, en->device, progress, e) ||
-           err_wrap(e, "%.*s", STR_ARG(l->path));
+           (str_starts(str_of(e->text), l->path) ? false : err_wrap(e, "%.*s", STR_ARG(l->path)));
 }
 
 bool engine_open(struct engine **out, const struct api_load *l,
