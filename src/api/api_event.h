@@ -159,7 +159,8 @@ struct api_model {
     int64_t modified_s;
     str license;
     str info;          /* JSON object of the file's metadata */
-    uint64_t device_bytes;
+    uint64_t device_bytes; /* weights, pages and scratch, wherever they lie */
+    uint64_t gpu_bytes;    /* of them on GPUs; 0 on the CPU */
     uint32_t slots, kv_tokens; /* sequences at once; tokens the KV pool holds */
 };
 

@@ -348,6 +348,7 @@ static void io_model(struct api_codec *c, struct api_model *m)
     io_utf8(c, &m->license);
     io_utf8(c, &m->info);
     io_u64(c, &m->device_bytes);
+    io_u64(c, &m->gpu_bytes);
     io_u32(c, &m->slots);
     io_u32(c, &m->kv_tokens);
 }

@@ -172,7 +172,7 @@ static void put_row(struct json_writer *w, const struct api_model *m, bool is_ps
             json_key_z(w, "expires_at");
             dialect_write_time(w, m->expires_s);
         }
-        put_u64(w, "size_vram", m->device_bytes);
+        put_u64(w, "size_vram", m->gpu_bytes);
         put_u64(w, "context_length", m->context_max);
     }
     json_close_object(w);

@@ -416,6 +416,7 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     en->model.model_hash = engine_hash(en);
     en->model.state = API_MODEL_LOADED;
     en->model.device_bytes = en->info.memory_used;
+    en->model.gpu_bytes = en->info.memory_free ? en->info.memory_used : 0;
     en->model.slots = en->budget.slots;
     for (uint32_t g = 0; g < en->layout.groups_count; g++)
         if (!en->layout.window[g] || en->layout.groups_count == 1)

@@ -85,6 +85,7 @@ static enum catalog_about models_leg_row(struct models_leg *m, const struct libr
     out->state = live.state;
     out->expires_s = live.expires_s;
     out->device_bytes = live.device_bytes;
+    out->gpu_bytes = live.gpu_bytes;
     out->slots = live.slots;
     out->kv_tokens = live.kv_tokens;
     out->model_hash = live.model_hash;

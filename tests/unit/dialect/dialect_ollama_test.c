@@ -409,7 +409,7 @@ static const struct api_model models[] = {
     {.name = STR_INIT("smol"), .context_max = 2048, .caps = API_CAP_CHAT | API_CAP_TOOLS,
      .digest = STR_INIT("ab"), .bytes = 7, .family = STR_INIT("llama"), .parameters = 134515008,
      .quant = STR_INIT("Q4_1"), .modified_s = 951782400, .expires_s = 1785000300,
-     .device_bytes = 9, .info = STR_INIT("{\"general.architecture\":\"llama\"}"),
+     .device_bytes = 12, .gpu_bytes = 9, .info = STR_INIT("{\"general.architecture\":\"llama\"}"),
      .chat_template = STR_INIT("{{ x }}"), .license = STR_INIT("apache-2.0")},
     {.name = STR_INIT("emb"), .caps = API_CAP_EMBED, .expires_s = -1},
 };
