@@ -494,7 +494,8 @@ static bool exchange_is_allowed(const struct exchange *x, struct api_error *e)
 {
     if (x->arena.is_full)
         return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
-    return x->rq.kind >= API_KIND_LIST || limits_allows_model(x->call->key, x->rq.model) ||
+    bool names_a_model = x->rq.kind != API_KIND_LIST && x->rq.kind != API_KIND_PS;
+    return !names_a_model || limits_allows_model(x->call->key, x->rq.model) ||
            api_error_set(e, ERR_AUTH, "forbidden", STR("model"), "this key may not ask for %.*s",
                          STR_ARG(str_sub(x->rq.model, 0, 80)));
 }

@@ -96,6 +96,17 @@ def test_a_key_is_held_to_its_models_and_agent(guarded):
     wait_until(lambda: 'agent="fixed"' in guarded.errors())
 
 
+@pytest.mark.parametrize("path, body", [
+    ("/api/generate", {}), ("/api/generate", {"keep_alive": -1}),
+    ("/api/generate", {"keep_alive": 0}), ("/api/chat", {"keep_alive": 0}), ("/api/show", {}),
+])
+def test_a_key_neither_loads_unloads_nor_shows_another_model(guarded, path, body):
+    r = guarded.post(path, {"model": "llama", **body}, headers={"x-api-key": OTHER})
+    assert (r.status, r.json()["code"]) == (403, "forbidden")
+    assert [m["name"] for m in guarded.get("/api/ps", headers={"x-api-key": OPS}).json()["models"]] \
+        == ["llama"]
+
+
 def test_only_admin_stops_the_server(tmp_path):
     write_key(tmp_path / "ops", OPS)
     server = Server(tmp_path, "-model", TINY, "-key-file", str(tmp_path / "ops"), ready=False)
