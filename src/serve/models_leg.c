@@ -25,6 +25,8 @@ struct models_leg {
 
 static bool models_leg_find_added(const struct models_leg *m, str name, struct library_entry *out)
 {
+    if (str_ends(name, STR(":latest"))) /* as Ollama's clients name it */
+        name = str_sub(name, 0, name.len - STR(":latest").len);
     for (uint32_t i = 0; i < m->added_count; i++)
         if (str_eq_nocase(m->added[i].name, name) || str_eq_nocase(m->added[i].file_name, name)) {
             *out = m->added[i];

@@ -320,6 +320,15 @@ static bool library_is_safetensors(str path, const struct file_info *info, struc
     return name.p && file_stat(&config, name.p, &why);
 }
 
+/* However it is spelt, and through links: two names of one file are one model. */
+static bool library_is_file(const struct library_entry *entry, const struct file_info *info)
+{
+    struct file_info other;
+    struct err why;
+    return entry->size == info->size && file_stat(&other, entry->path.p, &why) &&
+           other.device == info->device && other.inode == info->inode;
+}
+
 static bool library_find_path(const struct library *l, str name, struct arena *a,
                               struct library_entry *out)
 {
@@ -329,7 +338,8 @@ static bool library_find_path(const struct library *l, str name, struct arena *a
     if (!path.p || !file_stat(&info, path.p, &why))
         return false;
     for (uint32_t i = 0; i < l->scan.count; i++)
-        if (str_eq(l->scan.models[i].entry.path, path)) {
+        if (str_eq(l->scan.models[i].entry.path, path) ||
+            library_is_file(&l->scan.models[i].entry, &info)) {
             *out = l->scan.models[i].entry;
             return true;
         }

@@ -383,6 +383,8 @@ static void test_names_are_found_by_the_rules_in_their_order(void **state)
     str aliases[] = {STR("gpt-*"), STR("Qwen3-32B"), STR("fast"), STR("gpt-4"), STR("small"),
                      STR("Qwen3-8B-Q4"), STR("lost"), STR("nobody")};
     const char *free_path = at("elsewhere/free.gguf"), *own_path = at("own/small.gguf");
+    const char *link_path = at("elsewhere/other.gguf");
+    assert_int_equal(symlink(own_path, link_path), 0);
     const struct wanted t[] = {
         {"qwen3-8b-q4", "Qwen3-8B-Q4", false},
         {"QWEN3-8B-Q4.GGUF", "Qwen3-8B-Q4", false},
@@ -401,6 +403,7 @@ static void test_names_are_found_by_the_rules_in_their_order(void **state)
         {free_path, "free", true},
         {free_path, "!no model", false},
         {own_path, "small", true},
+        {link_path, "small", true}, /* the same file */
         {"", "!no model", true},
     };
     struct library *l = open_library();
