@@ -81,7 +81,8 @@ static void server_on_error(void *ctx, struct http_conn *c, int status, const ch
         const char *detail;
     } rows[] = {
         {400, ERR_REQUEST, ""}, {408, ERR_REQUEST, "request_timeout"}, {413, ERR_LIMIT, ""},
-        {417, ERR_REQUEST, ""}, {431, ERR_REQUEST, ""}, {503, ERR_OVERLOADED, ""},
+        {417, ERR_REQUEST, ""}, {431, ERR_REQUEST, ""},
+        {501, ERR_UNSUPPORTED, ""}, {505, ERR_REQUEST, ""}, {503, ERR_OVERLOADED, ""},
     };
     struct api_error e = {0};
     size_t i = 0;

@@ -177,7 +177,8 @@ static const char *http_conn_reason(int status)
         {422, "Unprocessable Content"}, {429, "Too Many Requests"},
         {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"},
         {501, "Not Implemented"}, {502, "Bad Gateway"}, {503, "Service Unavailable"},
-        {504, "Gateway Timeout"}, {507, "Insufficient Storage"}, {529, "Overloaded"},
+        {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"},
+        {507, "Insufficient Storage"}, {529, "Overloaded"},
     };
     for (size_t i = 0; i < countof(rows); i++)
         if (rows[i].status == status)
@@ -398,6 +399,30 @@ static bool http_conn_fill_request(struct http_conn *c)
     return true;
 }
 
+static uint32_t http_conn_count(const struct http_conn *c, const char *name)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < c->request.header_count; i++)
+        count += str_eq_z(c->request.headers[i].name, name);
+    return count;
+}
+
+/* What another reader of the same bytes might take for something else is refused (RFC 9112, 2.3,
+ * 3.2, 6.1). False: it was. */
+static bool http_conn_is_clear(struct http_conn *c)
+{
+    const http_parser *parser = &c->parser;
+    str coding = http_conn_header(c, "transfer-encoding");
+    if (parser->http_major != 1 || parser->http_minor > 1)
+        http_conn_stop(c, 505, "only HTTP/1.0 and HTTP/1.1 are known");
+    else if (http_conn_count(c, "host") > 1)
+        http_conn_stop(c, 400, "Host: stands twice");
+    else if (coding.p && (http_conn_count(c, "transfer-encoding") > 1 ||
+                          !str_eq_nocase(coding, STR("chunked"))))
+        http_conn_stop(c, 501, "Transfer-Encoding: only chunked is known");
+    return c->refusal == 0;
+}
+
 static int http_conn_on_headers(http_parser *parser)
 {
     struct http_conn *c = parser->data;
@@ -407,6 +432,8 @@ static int http_conn_on_headers(http_parser *parser)
     c->is_head = parser->method == HTTP_HEAD;
     if (!http_conn_fill_request(c))
         return http_conn_stop(c, 431, "request header too large");
+    if (!http_conn_is_clear(c))
+        return 0;
     str expect = http_conn_header(c, "expect");
     if (expect.p && strncasecmp(expect.p, "100-continue", expect.len) != 0)
         return http_conn_stop(c, 417, "only Expect: 100-continue is known");
