@@ -327,11 +327,21 @@ bool http_server_open(struct http_server **out, const struct http_server_options
     return true;
 }
 
+/* Nobody waits in a backlog that will not be read: who comes now is refused at once. */
+static void http_server_unlisten(struct http_server *s)
+{
+    for (size_t i = 0; i < s->listener_count; i++) {
+        evconnlistener_free(s->listeners[i].listener);
+        if (s->listeners[i].path[0])
+            unlink(s->listeners[i].path);
+    }
+    s->listener_count = 0;
+}
+
 void http_server_drain(struct http_server *s)
 {
     s->is_draining = true;
-    for (size_t i = 0; i < s->listener_count; i++)
-        evconnlistener_disable(s->listeners[i].listener);
+    http_server_unlisten(s);
     list_each(link, &s->conns)
         http_conn_drain((struct http_conn *)link);
 }
@@ -342,11 +352,7 @@ void http_server_close(struct http_server *s)
         return;
     while (!list_is_empty(&s->conns))
         http_conn_close((struct http_conn *)s->conns.next);
-    for (size_t i = 0; i < s->listener_count; i++) {
-        evconnlistener_free(s->listeners[i].listener);
-        if (s->listeners[i].path[0])
-            unlink(s->listeners[i].path);
-    }
+    http_server_unlisten(s);
     if (s->resume)
         event_free(s->resume);
     if (s->spare_fd >= 0)

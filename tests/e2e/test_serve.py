@@ -245,6 +245,22 @@ def test_sigint_ends_a_long_reply_in_band_after_the_grace(tmp_path):
     assert b"the server is stopping" in got and b'"finish_reason":"error"' in got
 
 
+def test_a_stopping_server_refuses_new_connections_at_once(tmp_path):
+    server = Server(tmp_path, "-model", REAL, env={"SHOAL_LIMITS_GRACE": "3s"})
+    body = json.dumps({"model": server.model(), "stream": True, "ignore_eos": True,
+                       "messages": [{"role": "user", "content": "Hi"}]})
+    with server.connect() as s:
+        s.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                  f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        s.recv(1)
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(ConnectionRefusedError):
+            wait_until(lambda: server.connect().close(), 2)
+        assert server.process.poll() is None
+        assert server.process.wait(10) == 0
+    assert server.stop() == 0
+
+
 def test_a_killed_server_takes_its_child_along(tmp_path):
     server = Server(tmp_path, "-model", TINY)
     child = server.child()
