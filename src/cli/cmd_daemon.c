@@ -1,12 +1,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/chrono.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/daemon.h"
+#include "wire/http_server.h"
 
 #define CMD_DAEMON_ASK_MS 5000
 #define CMD_DAEMON_STOP_MS 10000
@@ -122,11 +124,15 @@ const struct cmd cmd_daemon_ps = {
 /* --- stop ---------------------------------------------------------------------------------- */
 
 /* A pid may have become another program's since it was noted. */
-static bool cmd_daemon_is_shoal(pid_t pid, struct arena *a)
+static bool cmd_daemon_is_shoal(pid_t pid)
 {
-    str path = arena_printf(a, "/proc/%d/comm", (int)pid), text;
-    struct err ignored;
-    return path.p && file_read(&text, path.p, 64, a, &ignored) && str_eq_z(text, "shoal\n");
+    char path[32], line[4096] = ""; /* up to its first NUL: argv[0]. comm may be "exe" */
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    FILE *f = fopen(path, "re"); /* file_read goes by the size, which is 0 there */
+    bool is_read = f && fgets(line, sizeof line, f);
+    if (f)
+        fclose(f);
+    return is_read && str_eq_z(file_base_name(str_of(line)), "shoal");
 }
 
 /* The pid that `run` noted when it started this server; 0: none, or it is gone. */
@@ -137,14 +143,33 @@ static pid_t cmd_daemon_pid(const struct cmd_context *c, const struct daemon *d)
     uint64_t pid;
     if (!path.len || !file_read(&text, path.p, 64, c->arena, &ignored) ||
         !str_to_u64(str_trim(text), &pid) || pid < 2 || pid > INT32_MAX ||
-        !cmd_daemon_is_shoal((pid_t)pid, c->arena))
+        !cmd_daemon_is_shoal((pid_t)pid))
         return 0;
     return (pid_t)pid;
 }
 
-static bool cmd_daemon_is_gone(const struct daemon *d, int64_t wait_ms)
+/* A descriptor of the process that listens at the address, readable once it has ended; -1: it is
+ * on another machine, or another user's. Taken before the question: a server that finishes its
+ * replies listens no more. */
+static int cmd_daemon_process(const struct daemon *d)
+{
+    size_t colon = d->address.len;
+    uint64_t port;
+    while (colon && d->address.p[colon - 1] != ':')
+        colon--;
+    if (!http_server_is_loopback(d->address) || !str_to_u64(str_from(d->address, colon), &port) ||
+        port > UINT16_MAX)
+        return -1;
+    pid_t pid = daemon_port_owner((uint16_t)port);
+    return pid && cmd_daemon_is_shoal(pid) ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+static bool cmd_daemon_is_gone(const struct daemon *d, int process, int64_t wait_ms)
 {
     int64_t until_ms = chrono_ms(&chrono_real) + wait_ms;
+    struct pollfd end = {.fd = process, .events = POLLIN};
+    if (process >= 0)
+        return poll(&end, 1, (int)wait_ms) > 0;
     while (chrono_ms(&chrono_real) < until_ms) {
         if (!daemon_is_there(d))
             return true;
@@ -178,13 +203,16 @@ static bool cmd_daemon_run_stop(struct cmd_context *c, struct err *e)
         printf("no shoal server at %.*s\n", STR_ARG(d.address));
         return true;
     }
+    int process = cmd_daemon_process(&d);
     bool ok = cmd_daemon_ask_stop(&d, pid, e);
-    if (ok && !cmd_daemon_is_gone(&d, CMD_DAEMON_STOP_MS)) {
+    if (ok && !cmd_daemon_is_gone(&d, process, CMD_DAEMON_STOP_MS)) {
         ok = cmd_bool(c, "force") && pid && kill(pid, SIGKILL) == 0;
         if (!ok)
             err_set(e, ERR_DEADLINE, "the server at %.*s still runs after %d s",
                     STR_ARG(d.address), CMD_DAEMON_STOP_MS / 1000);
     }
+    if (process >= 0)
+        close(process);
     if (!ok)
         return false;
     str path = daemon_pid_path(&d, c->arena);

@@ -21,6 +21,11 @@ def address():
         return f"127.0.0.1:{s.getsockname()[1]}"
 
 
+def refuses(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) != 0
+
+
 @pytest.fixture
 def store(home):
     path = home / ".shoal" / "models"
@@ -49,6 +54,37 @@ def test_run_starts_a_server_uses_it_again_and_stop_ends_it(shoal, home, store, 
     assert (done.returncode, done.stdout) == (0, "stopped\n")
     wait_until(lambda: not is_alive(pid))
     assert not pid_file.exists()
+
+
+def test_stop_waits_for_a_reply_under_way_and_nobody_else_waits(shoal, home, store):
+    with serving(home, "-model", REAL, env={"SHOAL_LIMITS_GRACE": "2s"}) as server:
+        address = f"127.0.0.1:{server.port}"
+        body = json.dumps({"model": server.model(), "stream": True, "ignore_eos": True,
+                           "messages": [{"role": "user", "content": "Hi"}]})
+        with server.connect() as s:
+            s.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                      f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            s.recv(1)
+            with subprocess.Popen([SHOAL, "stop", "-addr", address], stdout=subprocess.PIPE,
+                                  env={"HOME": str(home), "PATH": os.environ["PATH"]}) as stop:
+                wait_until(lambda: refuses(server.port), 1.5)
+                assert stop.poll() is None and server.process.poll() is None
+                assert stop.communicate(timeout=10)[0] == b"stopped\n"
+            assert server.process.wait(1) == 0
+
+
+def test_stop_without_a_key_signals_the_server_that_run_started(shoal, home, store, address):
+    key = home / "key"
+    key.write_text(KEY + "\n")
+    key.chmod(0o600)
+    (home / ".shoal" / "config.yaml").write_text(
+        f"keys: [{{name: ops, key_file: {key}, scopes: [infer, read, admin]}}]")
+    done = shoal("run", "-addr", address, "-key-file", str(key), "-n", "1", "tiny", "ab")
+    assert done.returncode == 0, done.stderr
+    pid = int((home / ".shoal" / "run" / f"{address.split(':')[1]}.pid").read_text())
+    done = shoal("stop", "-addr", address)
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
+    assert not is_alive(pid)
 
 
 def test_without_a_server_ps_fails_and_stop_is_done(shoal, address):
