@@ -103,8 +103,8 @@ def test_a_key_is_held_to_its_models_and_agent(guarded):
 def test_a_key_neither_loads_unloads_nor_shows_another_model(guarded, path, body):
     r = guarded.post(path, {"model": "llama", **body}, headers={"x-api-key": OTHER})
     assert (r.status, r.json()["code"]) == (403, "forbidden")
-    assert [m["name"] for m in guarded.get("/api/ps", headers={"x-api-key": OPS}).json()["models"]] \
-        == ["llama"]
+    loaded = guarded.get("/api/ps", headers={"x-api-key": OPS}).json()["models"]
+    assert [m["name"] for m in loaded] == ["llama"]
 
 
 def test_only_admin_stops_the_server(tmp_path):
