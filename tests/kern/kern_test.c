@@ -53,7 +53,8 @@ int main(int argc, char **argv)
                           argc > 3 && *argv[3] ? argv[3] : NULL);
     struct cpu_kernels ref;
     const char *tier = getenv("TEST_TIER");
-    struct kern t = {.ref = &ref, .is_full = tier && strcmp(tier, "quick") != 0};
+    struct kern t = {.ref = &ref,
+                     .is_full = tier && (!strcmp(tier, "full") || !strcmp(tier, "long"))};
     bool has_bf16;
     cpu_kernels_init(&ref, CPU_LEVEL_REF, false);
     enum cpu_level best = machine_level(&has_bf16), only = CPU_LEVEL_REF;
