@@ -10,37 +10,10 @@ import time
 import pytest
 
 from conftest import ROOT, SHOAL
+from server import REAL, TINY, children_of, is_alive, wait_until
 
-TINY = os.path.join(ROOT, "build", "tiny", "llama.gguf")
-REAL = os.path.join(ROOT, "build", "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
 TIMINGS = re.compile(r"^\[(\d+) tokens in \((\d+) cached\), (\d+) out; "
                      r"prefill [\d.]+ tokens/s, decode [\d.]+ tokens/s\]$", re.M)
-
-
-def children_of(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
-            return [int(p) for p in f.read().split()]
-    except FileNotFoundError:
-        return []
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(what, seconds=20):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        got = what()
-        if got:
-            return got
-        time.sleep(0.02)
-    raise AssertionError("waited in vain")
 
 
 def test_a_real_model_answers_and_says_how_fast(shoal):
