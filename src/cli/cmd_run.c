@@ -59,25 +59,6 @@ static void cmd_run_request(const struct cmd_context *c, struct api_request *rq)
     cmd_run_think(c, rq);
 }
 
-static uint32_t cmd_run_auto(const struct cmd_context *c, const char *key)
-{
-    return config_is(c->config, key, "auto") ? 0 : (uint32_t)config_number(c->config, key);
-}
-
-static bool cmd_run_load(const struct cmd_context *c, const struct library_entry *model,
-                         struct api_load *l, struct err *e)
-{
-    *l = (struct api_load){.path = model->path, .name = model->name, .slots = 1};
-    l->context = (uint32_t)config_number(c->config, "engine.ctx");
-    l->threads = cmd_run_auto(c, "engine.threads");
-    l->loop_tokens = (uint32_t)config_number(c->config, "limits.loop_tokens");
-    if (config_is(c->config, "engine.activations", "float"))
-        l->activations = API_ACTIVATIONS_FLOAT;
-    else if (config_is(c->config, "engine.activations", "int8"))
-        l->activations = API_ACTIVATIONS_INT8;
-    return run_local_place(c->config, l, e);
-}
-
 /* --- the prompt ---------------------------------------------------------------------------- */
 
 static bool cmd_run_read_stdin(struct buf *b, struct err *e)
@@ -214,7 +195,8 @@ static bool cmd_run_run(struct cmd_context *c, struct err *e)
     if (model.is_safetensors)
         return err_set(e, ERR_UNSUPPORTED, "%.*s: safetensors models are not built yet",
                        STR_ARG(model.name));
-    if (!cmd_run_load(c, &model, &o.load, e))
+    o.load = (struct api_load){.path = model.path, .name = model.name, .slots = 1};
+    if (!run_local_load(c->config, &o.load, e))
         return false;
     cmd_run_request(c, &o.chat);
     o.engine_stall_ms = config_number(c->config, "deadlines.engine_stall");

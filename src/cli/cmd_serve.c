@@ -57,20 +57,13 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
 {
     const struct config *config = s->c->config;
     *l = (struct api_load){
-        .context = cmd_serve_number(s, "engine.ctx"),
         .slots = cmd_serve_number(s, "engine.slots"),
         .batch = cmd_serve_number(s, "engine.batch"),
-        .threads = cmd_serve_auto(s, "engine.threads"),
         .step_target_ms = cmd_serve_auto(s, "engine.step_target"),
-        .loop_tokens = cmd_serve_number(s, "limits.loop_tokens"),
         .no_prefix = !config_is(config, "cache.prefix", "auto"),
         .kv = config_is(config, "engine.kv", "int8") ? API_KV_INT8 : API_KV_F16,
     };
-    if (config_is(config, "engine.activations", "float"))
-        l->activations = API_ACTIVATIONS_FLOAT;
-    else if (config_is(config, "engine.activations", "int8"))
-        l->activations = API_ACTIVATIONS_INT8;
-    return run_local_place(config, l, e);
+    return run_local_load(config, l, e);
 }
 
 static bool cmd_serve_check(const struct cmd_serve *s, struct err *e)

@@ -392,7 +392,8 @@ void run_local_print_stats(const struct run_local *r)
         run_local_timings(r, stdout);
 }
 
-bool run_local_place(const struct config *c, struct api_load *l, struct err *e)
+/* Where the layers lie. */
+static bool run_local_place(const struct config *c, struct api_load *l, struct err *e)
 {
     bool is_auto = config_is(c, "engine.backend", "auto");
     l->backend = is_auto ? STR("") : config_text(c, "engine.backend");
@@ -406,4 +407,17 @@ bool run_local_place(const struct config *c, struct api_load *l, struct err *e)
     if (is_auto)
         l->backend = l->layers ? STR("cuda") : STR("cpu");
     return true;
+}
+
+bool run_local_load(const struct config *c, struct api_load *l, struct err *e)
+{
+    bool is_auto = config_is(c, "engine.threads", "auto");
+    l->context = (uint32_t)config_number(c, "engine.ctx");
+    l->threads = is_auto ? 0 : (uint32_t)config_number(c, "engine.threads");
+    l->loop_tokens = (uint32_t)config_number(c, "limits.loop_tokens");
+    if (config_is(c, "engine.activations", "float"))
+        l->activations = API_ACTIVATIONS_FLOAT;
+    else if (config_is(c, "engine.activations", "int8"))
+        l->activations = API_ACTIVATIONS_INT8;
+    return run_local_place(c, l, e);
 }

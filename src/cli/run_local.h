@@ -52,8 +52,9 @@ bool run_local_has_failed(const struct run_local *r, struct err *e);
 /* Identity of this build, the same in parent and child: HELLO compares it. */
 str run_local_build_id(struct arena *a);
 
-/* Backend and layers of a load from engine.backend and engine.ngl: 0 layers mean the CPU, any other
- * number a GPU. ERR_CONFIG when the two contradict. Text in l is the configuration's. */
-bool run_local_place(const struct config *c, struct api_load *l, struct err *e) BASE_USE_RESULT;
+/* Sets of a load what the configuration says for every command; the rest of l stays. engine.ngl:
+ * 0 layers mean the CPU, any other number a GPU; ERR_CONFIG when engine.backend contradicts. Text
+ * in l is the configuration's. */
+bool run_local_load(const struct config *c, struct api_load *l, struct err *e) BASE_USE_RESULT;
 
 #endif
