@@ -397,6 +397,17 @@ const char *api_request_role_name(enum api_role role)
     return api_role_names[role];
 }
 
+const char *api_request_fault_name(enum api_fault fault)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        API_FAULTS(X)
+#undef X
+    };
+    must((unsigned)fault < API_FAULT_COUNT_);
+    return names[fault];
+}
+
 const char *api_request_effort_name(enum api_effort effort)
 {
     must((unsigned)effort < API_EFFORT_COUNT_);

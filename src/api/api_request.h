@@ -279,6 +279,22 @@ struct api_request {
     const struct api_secret *client_key; /* passthrough */
 };
 
+/* Why an attempt at a leg ended: the classes of BEHAVIOUR 9.4. */
+#define API_FAULTS(X)                                                                      \
+    X(NONE, "none") X(CONNECT, "connect") X(TLS, "tls") X(HANG_HEADER, "hang_header")      \
+    X(HANG_FIRST, "hang_first") X(STALL, "stall") X(CUT, "cut") X(GARBAGE, "garbage")      \
+    X(HTTP_5XX, "http_5xx") X(RATE_LIMIT, "rate_limit") X(AUTH, "auth")                    \
+    X(REQUEST, "request") X(ENGINE_CRASH, "engine_crash")                                  \
+    X(ENGINE_WEDGED, "engine_wedged") X(LOAD_FAILED, "load_failed")                        \
+    X(CLIENT_GONE, "client_gone") X(DEADLINE, "deadline")
+
+enum api_fault {
+#define X(name, text) API_FAULT_##name,
+    API_FAULTS(X)
+#undef X
+    API_FAULT_COUNT_
+};
+
 /* An error with what a client's library wants to know. Begins with a struct err: a function of
  * another folder fills &e->err. */
 struct api_error {
@@ -288,9 +304,11 @@ struct api_error {
     str param;      /* JSON path, "messages[2].content", or "" */
     str upstream_text; /* what an upstream said, or "" */
     int64_t retry_after_ms; /* 0 = not known */
-    uint16_t upstream_status;
+    uint16_t upstream_status; /* REQUEST, AUTH by the client's own key: passed on as it is */
+    enum api_fault fault;     /* of the leg; NONE: not a leg's */
     uint32_t prompt_tokens, limit; /* ERR_CONTEXT */
 };
+const char *api_request_fault_name(enum api_fault fault); /* "hang_first" */
 
 /* err.code, code and param at once; code and param are views that must outlive e (literals, or the
  * request's arena). Returns false. */

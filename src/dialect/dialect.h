@@ -105,6 +105,7 @@ struct dialect_ping {
 /* Whose statuses and error types a protocol has. */
 enum dialect_family { DIALECT_OPENAI, DIALECT_ANTHROPIC, DIALECT_OLLAMA };
 
+struct dialect_client;
 struct dialect {
     const char *name; /* "openai_chat": docs/dialects/openai_chat.md */
     enum dialect_family family;
@@ -126,6 +127,7 @@ struct dialect {
     /* A sign of life in a stream, between any two events. The first one commits it: what the
      * protocol must say first comes with it. NULL where stream_type is. */
     void (*write_ping)(struct buf *out, struct dialect_state *st, const struct dialect_ping *p);
+    const struct dialect_client *client; /* the protocol as an upstream's; NULL: none speaks it */
 };
 
 extern const struct dialect *const dialect_table[];

@@ -1,0 +1,130 @@
+/* dialect_client - a protocol from its other end: requests to an upstream, what it says as events.
+ *
+ * Owns:      the interface of the client direction; what its readers share: checked events in
+ *            batches, usage before the end, calls with their tools, what a translation loses.
+ * Not:       HTTP, keys, time (serve/remote_leg), who is asked (route), the server direction
+ *            (dialect).
+ * Invariant: only what the client gave is sent. What cannot be sent is a note (code of BEHAVIOUR
+ *            5.13), or the request is refused by name; never silence. Events come in api_event's
+ *            order: STARTED with the first visible one, one DONE per choice, USAGE before the last.
+ *            Without the protocol's terminal marker there is no DONE.
+ *
+ *     api_request --write_request--> POST path        body as written, patched, if the client spoke
+ *                                                     the same protocol; else translated
+ *     events, or one whole body --read_event--> sink; terminal marker --> is_over
+ *     status that is no 2xx --read_error--> api_error with its fault
+ *
+ * Thread:    the loop.
+ * Limits:    DIALECT_CLIENT_EVENT_MAX bytes of one event; DIALECT_CLIENT_CALLS_MAX calls a choice;
+ *            reading an event takes at most 8 times its bytes.
+ */
+#ifndef SHOAL_DIALECT_DIALECT_CLIENT_H
+#define SHOAL_DIALECT_DIALECT_CLIENT_H
+
+#include "base/json.h"
+#include "dialect/dialect.h"
+
+#define DIALECT_CLIENT_EVENT_MAX ((size_t)4 << 20)
+#define DIALECT_CLIENT_BODY_MAX ((size_t)512 << 20) /* of a request */
+#define DIALECT_CLIENT_CALLS_MAX 1024u
+#define DIALECT_CLIENT_PENDING 32u
+#define DIALECT_CLIENT_BAD_MAX 3u /* bad events until the upstream is taken for something else */
+/* An Anthropic request must have a limit; where neither client nor leg gives one, this. */
+#define DIALECT_CLIENT_TOKENS_MAX 8192u
+
+/* How an upstream goes on inside an assistant's turn: `continue` of a leg. */
+enum dialect_continue {
+    DIALECT_CONTINUE_NONE,
+    DIALECT_CONTINUE_PREFILL,       /* a last assistant message (anthropic) */
+    DIALECT_CONTINUE_FINAL_MESSAGE, /* continue_final_message (openai, by vLLM) */
+    DIALECT_CONTINUE_SHOAL,         /* another shoal: also inside reasoning and arguments */
+    DIALECT_CONTINUE_COUNT_
+};
+
+/* What configuration says of an upstream. Outlives its calls. */
+struct dialect_upstream {
+    str model;           /* the name sent; "" = the one asked for */
+    uint32_t caps;       /* API_CAP bits */
+    uint32_t tokens_max; /* max_output; 0 = not known */
+    enum dialect_continue how;
+};
+
+/* What one choice has said so far. */
+struct dialect_client_choice {
+    uint32_t calls_count;
+    bool in_call, is_custom, has_reason;
+    bool has_args;       /* of the open call: something came */
+    bool has_text;       /* visible text came */
+    enum api_done reason;
+    str stop;
+    struct buf input;    /* of an open custom call: arguments until they are complete */
+};
+
+/* One call of an upstream, from write_request to its end; every protocol's own state begins with
+ * this. The caller gives state_size zeroed bytes, dialect_client_init, then _deinit. */
+struct dialect_client_state {
+    const struct dialect *dialect; /* of the upstream */
+    const struct dialect_upstream *leg;
+    const struct api_request *rq;
+    struct api_sink sink;
+    struct arena keep;    /* for the whole call */
+    struct arena scratch; /* for one event */
+    struct api_note notes[API_NOTES_MAX]; /* what the request lost; become NOTE events */
+    uint32_t notes_count;
+    struct dialect_client_choice *choices;
+    uint32_t choices_count;
+    str tail_blanks;      /* cut from the unfinished turn: dropped where the reply repeats them */
+    struct api_usage usage;
+    uint64_t text_bytes, reasoning_bytes; /* for usage that an upstream does not split */
+    struct buf held;      /* text that may begin a stop string which we have to find */
+    bool finds_stop;      /* the protocol has no stop strings */
+    bool is_same;         /* the client speaks this protocol: events keep their raw form */
+    bool is_started, is_over; /* is_over: terminal marker seen, DONEs given */
+    bool has_raw;         /* raw is not told yet */
+    str raw;
+    struct api_event pending[DIALECT_CLIENT_PENDING];
+    uint32_t pending_count, pending_choice;
+};
+
+struct dialect_client {
+    const char *path;      /* behind the base URL: "/v1/messages" */
+    const char *free_path; /* costs nothing to ask: "/v1/models" */
+    bool is_lines;         /* a stream is JSON by lines, not server-sent events */
+    const char *key_header;  /* "authorization: Bearer ", "x-api-key: " */
+    const char *const *headers; /* of each request, ends with NULL: "anthropic-version: ..." */
+    const char *const *kept;    /* the client's headers that a leg of its protocol gets, by name */
+    size_t state_size;
+    uint32_t kinds;        /* bits 1 << enum api_kind that can be asked for */
+    /* The body. Always asks for a stream, and for usage. ERR_UNSUPPORTED, fault NONE: the table of
+     * BEHAVIOUR 9.1 says skip (the leg is incapable); ERR_LIMIT: longer than out holds. */
+    bool (*write_request)(struct buf *out, struct dialect_client_state *st, struct api_error *e);
+    /* One event of a stream (name "" where the form has none), or one whole body of a reply that
+     * came unstreamed. False: e->fault GARBAGE: not this protocol, nothing was told; any other: the
+     * upstream said in its stream that it failed. */
+    bool (*read_event)(struct dialect_client_state *st, str name, str data, struct api_error *e);
+    /* Bytes end. Gives what the protocol ends without a marker for; e->fault CUT: it was none. */
+    bool (*read_end)(struct dialect_client_state *st, struct api_error *e);
+    /* May the request's unfinished turn (continue_last, resume) go to this upstream? */
+    bool (*can_continue)(const struct dialect_upstream *leg, const struct api_request *rq);
+};
+
+extern const struct dialect_client dialect_anthropic_client, dialect_ollama_client,
+    dialect_openai_chat_client, dialect_responses_client;
+
+/* False: no memory for the state of so many choices. rq and leg outlive the state. */
+BASE_USE_RESULT bool dialect_client_init(struct dialect_client_state *st, const struct dialect *d,
+                                         const struct dialect_upstream *leg,
+                                         const struct api_request *rq, struct api_sink sink);
+void dialect_client_deinit(struct dialect_client_state *st);
+/* The error of an answer whose status is no 2xx: class of BEHAVIOUR 9.4, the upstream's own text,
+ * Retry-After. header names in lower case. is_passthrough: the key was the client's own. Views into
+ * body and a. */
+void dialect_client_read_error(struct api_error *out, int status, const struct api_header *headers,
+                               uint32_t headers_count, str body, struct arena *a);
+/* Whether read_event's protocol can say what the request wants, by the table of BEHAVIOUR 9.1 alone
+ * (forced choice, schema, n, logprobs, continuation); `why`: the reason as Shoal-Substituted names
+ * it ("n"). NULL: it can. */
+const char *dialect_client_lacks(const struct dialect *d, const struct dialect_upstream *leg,
+                                 const struct api_request *rq);
+
+#endif
