@@ -1,0 +1,81 @@
+/* transcript - what the client has of a reply, and how another leg can go on from there.
+ *
+ * Owns:      the parts of each choice as they were sent (reasoning, text, calls, in order), the ids
+ *            of the sampled tokens while they are known whole, counts of tokens; the choice how to
+ *            resume; dropping what a leg says again.
+ * Not:       which leg (router), writing to the client (dialect), the leg's request (attempt).
+ * Invariant: a batch is added before it is written out, whole. The texts joined over all legs are
+ *            exactly what the client has, byte for byte. ids are only offered for the model they
+ *            were sampled with, and only if no token is missing.
+ *
+ *     leg 1 --batch--> transcript_take --> transcript_add --> client
+ *       | fails
+ *     transcript_resume: nothing visible yet   FRESH   (the same request)
+ *                        equal model_hash      TOKENS  (ids; bit-equal rest)
+ *                        can continue text     TEXT    (the parts)
+ *                        otherwise             NO      (in-band error)
+ *
+ * Thread:    the loop's. Lives as long as its request.
+ * Limits:    bytes_max of texts and ids together, given at init; past it nothing can be resumed
+ *            (NO), but the reply goes on.
+ */
+#ifndef SHOAL_ROUTE_TRANSCRIPT_H
+#define SHOAL_ROUTE_TRANSCRIPT_H
+
+#include "route/leg.h"
+
+#define TRANSCRIPT_ECHO_MIN 32u /* shorter texts are not taken for an echo: "ha" may follow "ha" */
+
+struct transcript_part {
+    enum api_part_kind kind; /* TEXT REASONING CALL */
+    bool is_closed;          /* CALL: its arguments are complete */
+    uint32_t index;          /* CALL */
+    str id, name, name_space; /* in the transcript's arena */
+    struct buf text;         /* CALL: arguments */
+};
+struct transcript_choice {
+    struct transcript_part *parts;
+    uint32_t parts_count, parts_max;
+    struct buf ids;        /* int32 */
+    uint32_t tokens_count; /* ids, or pieces of text where a leg gives none */
+    bool is_done;
+    bool may_echo;         /* the leg at hand may say the last text again before it goes on */
+    struct buf held;       /* text that may turn out to be such an echo */
+};
+struct transcript {
+    struct arena arena;
+    struct transcript_choice *choices;
+    uint32_t choices_count;
+    uint64_t model_hash;     /* of ids; 0: no ids are known */
+    size_t bytes_used, bytes_max;
+    bool is_full;            /* something did not fit: no resume */
+    bool is_visible;         /* the client has a token: reasoning, content or a call */
+};
+
+BASE_USE_RESULT bool transcript_init(struct transcript *t, uint32_t choices, size_t bytes_max,
+                                     struct api_error *e);
+void transcript_deinit(struct transcript *t); /* also after a zeroed struct */
+
+/* What the client is about to get: texts, calls, DONE and ids count. STARTED tells whose ids they
+ * are: of another model than before, the old ones are forgotten. */
+void transcript_add(struct transcript *t, const struct api_batch *b);
+
+enum transcript_how { TRANSCRIPT_FRESH, TRANSCRIPT_TOKENS, TRANSCRIPT_TEXT, TRANSCRIPT_NO };
+/* How this leg could go on. TOKENS, TEXT: *out has a partial per unfinished choice, views into t
+ * and a, valid until the next transcript_add. */
+enum transcript_how transcript_resume(const struct transcript *t, const struct leg *leg,
+                                      struct arena *a, struct api_resume *out);
+/* That leg goes on so. With TEXT the first batch of an engine leg brings the ids of all before. */
+void transcript_begin(struct transcript *t, enum transcript_how how, const struct leg *leg);
+
+/* Where the reply stands. */
+void transcript_needs(const struct transcript *t, struct leg_needs *n);
+uint32_t transcript_tokens(const struct transcript *t); /* of all choices */
+size_t transcript_bytes(const struct transcript *t);    /* of all texts */
+
+/* One event of the leg at hand, before it is added. False: nothing of it is new, drop it. Else the
+ * text of a CONTENT is shortened to what is new. Text that was held as a possible echo, and was
+ * none, is *before: to be said first as CONTENT; empty otherwise. Views until the next call. */
+bool transcript_take(struct transcript *t, uint32_t choice, struct api_event *ev, str *before);
+
+#endif
