@@ -18,7 +18,8 @@
 struct kern {
     const struct cpu_kernels *k, *ref;
     const char *level;
-    bool is_full; /* TEST_TIER full or long */
+    bool is_ref;           /* the level is ref itself */
+    bool is_full, is_long; /* TEST_TIER full or long; long */
     uint32_t passed, failed;
 };
 

@@ -37,6 +37,7 @@ static void run_level(struct kern *t, enum cpu_level level, const char *part)
     cpu_kernels_init(&k, level, false);
     t->k = &k;
     t->level = machine_level_name(level);
+    t->is_ref = level == CPU_LEVEL_REF;
     check_table(t);
     for (size_t i = 0; i < countof(parts); i++) {
         if (part && strcmp(part, parts[i].name) != 0)
@@ -53,8 +54,8 @@ int main(int argc, char **argv)
                           argc > 3 && *argv[3] ? argv[3] : NULL);
     struct cpu_kernels ref;
     const char *tier = getenv("TEST_TIER");
-    struct kern t = {.ref = &ref,
-                     .is_full = tier && (!strcmp(tier, "full") || !strcmp(tier, "long"))};
+    struct kern t = {.ref = &ref, .is_long = tier && !strcmp(tier, "long")};
+    t.is_full = t.is_long || (tier && !strcmp(tier, "full"));
     bool has_bf16;
     cpu_kernels_init(&ref, CPU_LEVEL_REF, false);
     enum cpu_level best = machine_level(&has_bf16), only = CPU_LEVEL_REF;
