@@ -30,38 +30,15 @@ static const char *stop_reason(const struct dialect_state *st, enum api_done rea
 
 /* ---- Parts of both forms ---- */
 
-static void put_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    json_put_text(w, text);
-}
-
-static void put_text_z(struct json_writer *w, const char *key, const char *text)
-{
-    put_text(w, key, str_of(text));
-}
-
-static void put_u64(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
-static void put_null(struct json_writer *w, const char *key)
-{
-    json_key_z(w, key);
-    json_put_null(w);
-}
-
 static void put_usage(struct json_writer *w, uint32_t prompt, uint32_t cached, uint32_t output)
 {
     json_key_z(w, "usage");
     json_open_object(w);
-    put_u64(w, "input_tokens", prompt > cached ? prompt - cached : 0);
-    put_u64(w, "cache_read_input_tokens", cached);
-    put_u64(w, "cache_creation_input_tokens", 0);
-    put_u64(w, "output_tokens", output);
-    put_text_z(w, "service_tier", "standard");
+    dialect_write_u64(w, "input_tokens", prompt > cached ? prompt - cached : 0);
+    dialect_write_u64(w, "cache_read_input_tokens", cached);
+    dialect_write_u64(w, "cache_creation_input_tokens", 0);
+    dialect_write_u64(w, "output_tokens", output);
+    dialect_write_text_z(w, "service_tier", "standard");
     json_close_object(w);
 }
 
@@ -74,18 +51,18 @@ static void put_message_head(struct json_writer *w, const struct dialect_state *
 {
     json_key_z(w, "id");
     dialect_write_id(w, st, "msg_");
-    put_text_z(w, "type", "message");
-    put_text_z(w, "role", "assistant");
-    put_text(w, "model", st->model);
+    dialect_write_text_z(w, "type", "message");
+    dialect_write_text_z(w, "role", "assistant");
+    dialect_write_text(w, "model", st->model);
 }
 
 static void put_stop(struct json_writer *w, const struct dialect_state *st, enum api_done reason)
 {
-    put_text_z(w, "stop_reason", stop_reason(st, reason));
+    dialect_write_text_z(w, "stop_reason", stop_reason(st, reason));
     if (reason == API_DONE_STOP_STRING)
-        put_text(w, "stop_sequence", st->choices[0].stop);
+        dialect_write_text(w, "stop_sequence", st->choices[0].stop);
     else
-        put_null(w, "stop_sequence");
+        dialect_write_null(w, "stop_sequence");
 }
 
 /* ---- Events of a stream ---- */
@@ -97,15 +74,15 @@ static void start_stream(struct buf *out, struct dialect_state *st)
     struct buf json = dialect_write_piece();
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
-    put_text_z(&w, "type", "message_start");
+    dialect_write_text_z(&w, "type", "message_start");
     json_key_z(&w, "message");
     json_open_object(&w);
     put_message_head(&w, st);
     json_key_z(&w, "content");
     json_open_array(&w);
     json_close_array(&w);
-    put_null(&w, "stop_reason");
-    put_null(&w, "stop_sequence");
+    dialect_write_null(&w, "stop_reason");
+    dialect_write_null(&w, "stop_sequence");
     put_usage(&w, own(st)->prompt_tokens, own(st)->cached_tokens, 0);
     json_close_object(&w);
     json_close_object(&w);
@@ -121,8 +98,8 @@ static struct json_writer open_event(struct buf *json, const struct dialect_stat
     const struct dialect_anthropic_state *o = (const struct dialect_anthropic_state *)st;
     struct json_writer w = json_writer(json);
     json_open_object(&w);
-    put_text_z(&w, "type", name);
-    put_u64(&w, "index", o->blocks_count - 1);
+    dialect_write_text_z(&w, "type", name);
+    dialect_write_u64(&w, "index", o->blocks_count - 1);
     return w;
 }
 
@@ -140,8 +117,8 @@ static void stream_delta(struct buf *out, struct dialect_state *st, const char *
     struct json_writer w = open_event(&json, st, "content_block_delta");
     json_key_z(&w, "delta");
     json_open_object(&w);
-    put_text_z(&w, "type", type);
-    put_text(&w, member, text);
+    dialect_write_text_z(&w, "type", type);
+    dialect_write_text(&w, member, text);
     json_close_object(&w);
     close_event(out, &json, &w, "content_block_delta");
 }
@@ -202,19 +179,19 @@ static void stream_open(struct buf *out, struct dialect_state *st,
     struct json_writer w = open_event(&json, st, "content_block_start");
     json_key_z(&w, "content_block");
     json_open_object(&w);
-    put_text_z(&w, "type", kind == ANTHROPIC_THINKING ? "thinking"
-                           : kind == ANTHROPIC_TEXT ? "text" : "tool_use");
+    dialect_write_text_z(&w, "type", kind == ANTHROPIC_THINKING ? "thinking"
+                                     : kind == ANTHROPIC_TEXT ? "text" : "tool_use");
     if (kind == ANTHROPIC_CALL) {
-        put_text(&w, "id", call->id);
-        put_text(&w, "name", call->name);
+        dialect_write_text(&w, "id", call->id);
+        dialect_write_text(&w, "name", call->name);
         json_key_z(&w, "input");
         json_open_object(&w);
         json_close_object(&w);
     } else {
-        put_text_z(&w, kind == ANTHROPIC_THINKING ? "thinking" : "text", "");
+        dialect_write_text_z(&w, kind == ANTHROPIC_THINKING ? "thinking" : "text", "");
     }
     if (kind == ANTHROPIC_THINKING)
-        put_text_z(&w, "signature", "");
+        dialect_write_text_z(&w, "signature", "");
     json_close_object(&w);
     close_event(out, &json, &w, "content_block_start");
 }
@@ -327,7 +304,7 @@ static void stream_end(struct buf *out, struct dialect_state *st, enum api_done 
     struct buf json = dialect_write_piece();
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
-    put_text_z(&w, "type", "message_delta");
+    dialect_write_text_z(&w, "type", "message_delta");
     json_key_z(&w, "delta");
     json_open_object(&w);
     put_stop(&w, st, reason);
@@ -360,7 +337,7 @@ static void count_end(struct buf *out, struct dialect_state *st)
 {
     struct json_writer w = json_writer(out);
     json_open_object(&w);
-    put_u64(&w, "input_tokens", own(st)->tokens_count);
+    dialect_write_u64(&w, "input_tokens", own(st)->tokens_count);
     json_close_object(&w);
 }
 
@@ -449,18 +426,18 @@ void dialect_anthropic_reply_error(struct buf *out, struct dialect_state *st,
     struct buf json = dialect_write_piece();
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
-    put_text_z(&w, "type", "error");
+    dialect_write_text_z(&w, "type", "error");
     json_key_z(&w, "error");
     json_open_object(&w);
-    put_text_z(&w, "type", is_413 ? "request_too_large" : row.anthropic_type);
+    dialect_write_text_z(&w, "type", is_413 ? "request_too_large" : row.anthropic_type);
     put_message(&w, e);
-    put_text_z(&w, "code", row.code);
+    dialect_write_text_z(&w, "code", row.code);
     if (e->err.code == ERR_CONTEXT) {
-        put_u64(&w, "prompt_tokens", e->prompt_tokens);
-        put_u64(&w, "limit", e->limit);
+        dialect_write_u64(&w, "prompt_tokens", e->prompt_tokens);
+        dialect_write_u64(&w, "limit", e->limit);
     }
     json_close_object(&w);
-    put_text(&w, "request_id", st->request_id);
+    dialect_write_text(&w, "request_id", st->request_id);
     json_close_object(&w);
     if (st->stream && st->is_begun)
         dialect_write_sse_named(out, "error", &json);

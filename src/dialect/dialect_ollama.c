@@ -217,12 +217,6 @@ static bool only(struct dialect_read *r, struct json v, double value)
 static bool option_tfs(struct dialect_read *r, struct json v) { return only(r, v, 1); }
 static bool option_mirostat(struct dialect_read *r, struct json v) { return only(r, v, 0); }
 
-#define AT(member) offsetof(struct api_request, member)
-#define NUMBER(field) DIALECT_KIND_NUMBER, API_FIELD_##field, NULL
-#define READ(function) DIALECT_KIND_READ, 0, function
-#define REFUSED DIALECT_KIND_REFUSED, 0, NULL
-#define IGNORED DIALECT_KIND_IGNORED, 0, NULL
-#define LATER DIALECT_KIND_LATER, 0, NULL
 static const struct dialect_field options[] = {
     {"temperature", NUMBER(TEMPERATURE)},
     {"top_k", NUMBER(TOP_K)},

@@ -35,21 +35,9 @@ static const char *done_reason(const struct dialect_state *st, enum api_done rea
 
 /* ---- Parts of both forms ---- */
 
-static void put_u64(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
-static void put_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    json_put_text(w, text);
-}
-
 static void put_head(struct json_writer *w, const struct dialect_state *st)
 {
-    put_text(w, "model", st->model);
+    dialect_write_text(w, "model", st->model);
     json_key_z(w, "created_at");
     dialect_write_time(w, st->time_s);
 }
@@ -64,9 +52,9 @@ static void put_answer(struct json_writer *w, const struct dialect_state *st, st
         json_key_z(w, "role");
         json_put_text_z(w, "assistant");
     }
-    put_text(w, own(st)->is_chat ? "content" : "response", content);
+    dialect_write_text(w, own(st)->is_chat ? "content" : "response", content);
     if (reasoning.len)
-        put_text(w, "thinking", reasoning);
+        dialect_write_text(w, "thinking", reasoning);
     if (calls.len) {
         json_key_z(w, "tool_calls");
         json_open_array(w);
@@ -91,12 +79,12 @@ static void put_times(struct json_writer *w, const struct dialect_state *st)
 {
     const struct api_usage *u = &st->usage;
     uint64_t sum = u->queue_ns + u->load_ns + u->prefill_ns + u->decode_ns;
-    put_u64(w, "total_duration", st->total_ns ? st->total_ns : sum);
-    put_u64(w, "load_duration", u->load_ns);
-    put_u64(w, "prompt_eval_count", u->prompt_tokens);
-    put_u64(w, "prompt_eval_duration", u->prefill_ns);
-    put_u64(w, "eval_count", u->output_tokens);
-    put_u64(w, "eval_duration", u->decode_ns);
+    dialect_write_u64(w, "total_duration", st->total_ns ? st->total_ns : sum);
+    dialect_write_u64(w, "load_duration", u->load_ns);
+    dialect_write_u64(w, "prompt_eval_count", u->prompt_tokens);
+    dialect_write_u64(w, "prompt_eval_duration", u->prefill_ns);
+    dialect_write_u64(w, "eval_count", u->output_tokens);
+    dialect_write_u64(w, "eval_duration", u->decode_ns);
 }
 
 static void put_end(struct json_writer *w, struct dialect_state *st, enum api_done reason)
@@ -119,8 +107,8 @@ static void put_error(struct json_writer *w, const struct api_error *e)
     json_key_z(w, "code");
     json_put_text_z(w, dialect_error(e).code);
     if (e->err.code == ERR_CONTEXT) {
-        put_u64(w, "prompt_tokens", e->prompt_tokens);
-        put_u64(w, "limit", e->limit);
+        dialect_write_u64(w, "prompt_tokens", e->prompt_tokens);
+        dialect_write_u64(w, "limit", e->limit);
     }
 }
 
@@ -143,9 +131,9 @@ static void put_details(struct json_writer *w, const struct api_model *m)
 {
     json_key_z(w, "details");
     json_open_object(w);
-    put_text(w, "parent_model", (str){"", 0});
-    put_text(w, "format", STR("gguf"));
-    put_text(w, "family", m->family);
+    dialect_write_text(w, "parent_model", (str){"", 0});
+    dialect_write_text(w, "format", STR("gguf"));
+    dialect_write_text(w, "family", m->family);
     json_key_z(w, "families");
     json_open_array(w);
     if (m->family.len)
@@ -153,27 +141,27 @@ static void put_details(struct json_writer *w, const struct api_model *m)
     json_close_array(w);
     json_key_z(w, "parameter_size");
     put_size(w, m->parameters);
-    put_text(w, "quantization_level", m->quant);
+    dialect_write_text(w, "quantization_level", m->quant);
     json_close_object(w);
 }
 
 static void put_row(struct json_writer *w, const struct api_model *m, bool is_ps)
 {
     json_open_object(w);
-    put_text(w, "name", m->name);
-    put_text(w, "model", m->name);
+    dialect_write_text(w, "name", m->name);
+    dialect_write_text(w, "model", m->name);
     json_key_z(w, "modified_at");
     dialect_write_time(w, m->modified_s);
-    put_u64(w, "size", m->bytes);
-    put_text(w, "digest", m->digest);
+    dialect_write_u64(w, "size", m->bytes);
+    dialect_write_text(w, "digest", m->digest);
     put_details(w, m);
     if (is_ps) {
         if (m->expires_s > 0) {
             json_key_z(w, "expires_at");
             dialect_write_time(w, m->expires_s);
         }
-        put_u64(w, "size_vram", m->gpu_bytes);
-        put_u64(w, "context_length", m->context_max);
+        dialect_write_u64(w, "size_vram", m->gpu_bytes);
+        dialect_write_u64(w, "context_length", m->context_max);
     }
     json_close_object(w);
 }
@@ -190,11 +178,11 @@ static void put_info(struct json_writer *w, const struct api_model *m)
     }
     json_open_object(w);
     if (m->family.len) {
-        put_text(w, "general.architecture", m->family);
-        put_u64(w, "general.parameter_count", m->parameters);
+        dialect_write_text(w, "general.architecture", m->family);
+        dialect_write_u64(w, "general.parameter_count", m->parameters);
         snprintf(key, sizeof key, "%.*s.context_length", (int)base_min(m->family.len, 64),
                  m->family.p);
-        put_u64(w, key, m->context_max);
+        dialect_write_u64(w, key, m->context_max);
     }
     json_close_object(w);
 }
@@ -202,9 +190,9 @@ static void put_info(struct json_writer *w, const struct api_model *m)
 static void put_show(struct json_writer *w, const struct api_model *m)
 {
     json_open_object(w);
-    put_text(w, "license", m->license);
-    put_text(w, "parameters", (str){"", 0});
-    put_text(w, "template", m->chat_template);
+    dialect_write_text(w, "license", m->license);
+    dialect_write_text(w, "parameters", (str){"", 0});
+    dialect_write_text(w, "template", m->chat_template);
     put_details(w, m);
     put_info(w, m);
     json_key_z(w, "capabilities");
@@ -260,11 +248,11 @@ static bool keep_calls(struct dialect_state *st, uint32_t choice, const struct a
     struct buf json = dialect_write_piece();
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
-    put_text(&w, "id", call->id);
+    dialect_write_text(&w, "id", call->id);
     json_key_z(&w, "function");
     json_open_object(&w);
-    put_u64(&w, "index", call->index);
-    put_text(&w, "name", call->name);
+    dialect_write_u64(&w, "index", call->index);
+    dialect_write_text(&w, "name", call->name);
     json_key_z(&w, "arguments");
     dialect_write_call_object(&w, st, call);
     json_close_object(&w);

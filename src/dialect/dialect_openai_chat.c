@@ -488,12 +488,6 @@ static bool read_template_args(struct dialect_read *r, struct json v)
     return true;
 }
 
-#define AT(member) offsetof(struct api_request, member)
-#define NUMBER(field) DIALECT_KIND_NUMBER, API_FIELD_##field, NULL
-#define READ(function) DIALECT_KIND_READ, 0, function
-#define REFUSED DIALECT_KIND_REFUSED, 0, NULL
-#define IGNORED DIALECT_KIND_IGNORED, 0, NULL
-#define LATER DIALECT_KIND_LATER, 0, NULL
 static const struct dialect_field fields[] = {
     {"model", DIALECT_KIND_TEXT, AT(model), NULL},
     {"messages", READ(read_messages)},

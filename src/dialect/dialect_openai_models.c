@@ -63,20 +63,14 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
 
 /* ---- Writing ---- */
 
-static void put_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    json_put_text(w, text);
-}
-
 static void put_row(struct json_writer *w, const struct api_model *m)
 {
     json_open_object(w);
-    put_text(w, "id", m->name);
-    put_text(w, "object", STR("model"));
+    dialect_write_text(w, "id", m->name);
+    dialect_write_text(w, "object", STR("model"));
     json_key_z(w, "created");
     json_put_i64(w, m->modified_s);
-    put_text(w, "owned_by", STR("shoal"));
+    dialect_write_text(w, "owned_by", STR("shoal"));
     json_key_z(w, "max_model_len");
     json_put_u64(w, m->context_max);
     json_key_z(w, "context_length");
@@ -91,9 +85,9 @@ static void put_row(struct json_writer *w, const struct api_model *m)
 static void put_anthropic_row(struct json_writer *w, const struct api_model *m)
 {
     json_open_object(w);
-    put_text(w, "type", STR("model"));
-    put_text(w, "id", m->name);
-    put_text(w, "display_name", m->name);
+    dialect_write_text(w, "type", STR("model"));
+    dialect_write_text(w, "id", m->name);
+    dialect_write_text(w, "display_name", m->name);
     json_key_z(w, "created_at");
     dialect_write_time(w, m->modified_s);
     json_close_object(w);
@@ -141,7 +135,7 @@ static void whole(struct buf *out, struct dialect_state *st)
     }
     json_open_object(&w);
     if (!own(st)->is_anthropic)
-        put_text(&w, "object", STR("list"));
+        dialect_write_text(&w, "object", STR("list"));
     json_key_z(&w, "data");
     json_open_array(&w);
     if (rows.len)

@@ -568,10 +568,6 @@ static bool read_stored(struct dialect_read *r, struct json v)
                              "expected in input");
 }
 
-#define AT(member) offsetof(struct api_request, member)
-#define NUMBER(field) DIALECT_KIND_NUMBER, API_FIELD_##field, NULL
-#define READ(function) DIALECT_KIND_READ, 0, function
-#define IGNORED DIALECT_KIND_IGNORED, 0, NULL
 static const struct dialect_field fields[] = {
     {"model", DIALECT_KIND_TEXT, AT(model), NULL},
     {"input", READ(keep_input)},

@@ -310,7 +310,6 @@ static bool ext_replay(struct dialect_read *r, struct json v)
     return dialect_read_bool(r, v, &r->rq->replay);
 }
 
-#define AT(member) offsetof(struct api_request, member)
 static const struct dialect_field ext_fields[] = {
     {"agent", DIALECT_KIND_READ, 0, ext_agent},
     {"session", DIALECT_KIND_READ, 0, ext_session},

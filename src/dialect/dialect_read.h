@@ -42,6 +42,14 @@ struct dialect_field {
     bool (*read)(struct dialect_read *r, struct json v);
 };
 
+/* The rest of a row behind its name. Only readers include this header. */
+#define AT(member) offsetof(struct api_request, member)
+#define NUMBER(field) DIALECT_KIND_NUMBER, API_FIELD_##field, NULL
+#define READ(function) DIALECT_KIND_READ, 0, function
+#define REFUSED DIALECT_KIND_REFUSED, 0, NULL
+#define IGNORED DIALECT_KIND_IGNORED, 0, NULL
+#define LATER DIALECT_KIND_LATER, 0, NULL
+
 /* The body as an object. */
 BASE_USE_RESULT bool dialect_read_body(struct dialect_read *r, struct json *out);
 /* Every member of v (an object) by its row. */

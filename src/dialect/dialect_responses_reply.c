@@ -12,23 +12,6 @@ static struct dialect_responses_state *own(struct dialect_state *st)
 
 /* ---- Small parts ---- */
 
-static void put_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    json_put_text(w, text);
-}
-
-static void put_text_z(struct json_writer *w, const char *key, const char *text)
-{
-    put_text(w, key, str_of(text));
-}
-
-static void put_u64(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
 static void put_raw(struct json_writer *w, const char *key, str json, const char *otherwise)
 {
     json_key_z(w, key);
@@ -47,7 +30,7 @@ static void put_item_id(struct json_writer *w, const char *key, struct dialect_s
     snprintf(id, sizeof id, "%s%.*s_%u", is_custom ? "ctc_" : prefixes[own(st)->open],
              (int)base_min(letters.len, 40), letters.len ? letters.p : "",
              own(st)->items_count - 1);
-    put_text_z(w, key, id);
+    dialect_write_text_z(w, key, id);
 }
 
 static void put_logprobs(struct json_writer *w, str elements)
@@ -64,8 +47,8 @@ static void put_part(struct json_writer *w, struct dialect_state *st, str text, 
 {
     bool is_message = own(st)->open == RESPONSES_MESSAGE;
     json_open_object(w);
-    put_text_z(w, "type", is_message ? "output_text" : "summary_text");
-    put_text(w, "text", text);
+    dialect_write_text_z(w, "type", is_message ? "output_text" : "summary_text");
+    dialect_write_text(w, "text", text);
     if (is_message) {
         put_raw(w, "annotations", (str){"", 0}, "[]");
         put_logprobs(w, logprobs);
@@ -88,20 +71,20 @@ static void put_item(struct json_writer *w, struct dialect_state *st, const char
     bool is_custom = open == RESPONSES_CALL && c->call.kind == API_TOOL_CUSTOM;
     json_open_object(w);
     put_item_id(w, "id", st);
-    put_text_z(w, "type", open == RESPONSES_REASONING ? "reasoning"
-                          : open == RESPONSES_MESSAGE ? "message"
-                          : is_custom ? "custom_tool_call" : "function_call");
+    dialect_write_text_z(w, "type", open == RESPONSES_REASONING ? "reasoning"
+                                    : open == RESPONSES_MESSAGE ? "message"
+                                    : is_custom ? "custom_tool_call" : "function_call");
     if (open != RESPONSES_REASONING)
-        put_text_z(w, "status", status);
+        dialect_write_text_z(w, "status", status);
     if (open == RESPONSES_MESSAGE)
-        put_text_z(w, "role", "assistant");
+        dialect_write_text_z(w, "role", "assistant");
     if (open == RESPONSES_CALL) {
-        put_text(w, "call_id", c->call.id);
-        put_text(w, "name", c->call.name);
+        dialect_write_text(w, "call_id", c->call.id);
+        dialect_write_text(w, "name", c->call.name);
         if (c->call.name_space.len)
-            put_text(w, "namespace", c->call.name_space);
-        put_text(w, is_custom ? "input" : "arguments",
-                 is_begin ? (str){"", 0} : buf_view(&c->call.args));
+            dialect_write_text(w, "namespace", c->call.name_space);
+        dialect_write_text(w, is_custom ? "input" : "arguments",
+                           is_begin ? (str){"", 0} : buf_view(&c->call.args));
     } else {
         json_key_z(w, open == RESPONSES_MESSAGE ? "content" : "summary");
         json_open_array(w);
@@ -113,7 +96,7 @@ static void put_item(struct json_writer *w, struct dialect_state *st, const char
         struct buf copy = dialect_write_piece();
         buf_add_z(&copy, "shoal1.");
         buf_add(&copy, buf_view(&c->reasoning));
-        put_text(w, "encrypted_content", buf_view(&copy));
+        dialect_write_text(w, "encrypted_content", buf_view(&copy));
         buf_deinit(&copy);
     }
     json_close_object(w);
@@ -125,18 +108,18 @@ static void put_usage(struct json_writer *w, const struct api_usage *u)
 {
     json_key_z(w, "usage");
     json_open_object(w);
-    put_u64(w, "input_tokens", u->prompt_tokens);
+    dialect_write_u64(w, "input_tokens", u->prompt_tokens);
     json_key_z(w, "input_tokens_details");
     json_open_object(w);
-    put_u64(w, "cached_tokens", u->cached_tokens);
-    put_u64(w, "cache_write_tokens", u->cache_write_tokens);
+    dialect_write_u64(w, "cached_tokens", u->cached_tokens);
+    dialect_write_u64(w, "cache_write_tokens", u->cache_write_tokens);
     json_close_object(w);
-    put_u64(w, "output_tokens", u->output_tokens);
+    dialect_write_u64(w, "output_tokens", u->output_tokens);
     json_key_z(w, "output_tokens_details");
     json_open_object(w);
-    put_u64(w, "reasoning_tokens", u->reasoning_tokens);
+    dialect_write_u64(w, "reasoning_tokens", u->reasoning_tokens);
     json_close_object(w);
-    put_u64(w, "total_tokens", (uint64_t)u->prompt_tokens + u->output_tokens);
+    dialect_write_u64(w, "total_tokens", (uint64_t)u->prompt_tokens + u->output_tokens);
     json_close_object(w);
 }
 
@@ -145,7 +128,7 @@ static void put_echo(struct json_writer *w, const struct dialect_responses_state
 {
     put_raw(w, "instructions", o->instructions, "null");
     put_raw(w, "max_output_tokens", o->max_output_tokens, "null");
-    put_text(w, "model", o->s.model);
+    dialect_write_text(w, "model", o->s.model);
     json_key_z(w, "parallel_tool_calls");
     json_put_bool(w, o->parallel_tool_calls);
     put_raw(w, "previous_response_id", (str){"", 0}, "null");
@@ -190,7 +173,7 @@ static void put_incomplete(struct json_writer *w, const char *reason)
         return;
     }
     json_open_object(w);
-    put_text_z(w, "reason", reason);
+    dialect_write_text_z(w, "reason", reason);
     json_close_object(w);
 }
 
@@ -202,7 +185,7 @@ static void put_failure(struct json_writer *w, const struct api_error *e)
         return;
     }
     json_open_object(w);
-    put_text_z(w, "code", "server_error");
+    dialect_write_text_z(w, "code", "server_error");
     json_key_z(w, "message");
     dialect_write_message(w, e);
     json_close_object(w);
@@ -222,7 +205,7 @@ static void put_response(struct json_writer *w, struct dialect_state *st, const 
     json_open_object(w);
     json_key_z(w, "id");
     dialect_write_id(w, st, "resp_");
-    put_text_z(w, "object", "response");
+    dialect_write_text_z(w, "object", "response");
     json_key_z(w, "created_at");
     json_put_i64(w, st->time_s);
     json_key_z(w, "completed_at");
@@ -230,7 +213,7 @@ static void put_response(struct json_writer *w, struct dialect_state *st, const 
         json_put_i64(w, st->time_s + (int64_t)(st->total_ns / 1000000000));
     else
         json_put_null(w);
-    put_text_z(w, "status", o->status);
+    dialect_write_text_z(w, "status", o->status);
     put_raw(w, "background", (str){"", 0}, "false");
     put_failure(w, o->error);
     put_incomplete(w, is_end && o->error == NULL ? incomplete_reason(o->reason) : NULL);
@@ -257,8 +240,8 @@ static struct json_writer open_event(struct buf *json, struct dialect_state *st,
 {
     struct json_writer w = json_writer(json);
     json_open_object(&w);
-    put_text_z(&w, "type", name);
-    put_u64(&w, "sequence_number", own(st)->sequence++);
+    dialect_write_text_z(&w, "type", name);
+    dialect_write_u64(&w, "sequence_number", own(st)->sequence++);
     return w;
 }
 
@@ -284,7 +267,7 @@ static void item_event(struct buf *out, struct dialect_state *st, const char *na
 {
     struct buf json = dialect_write_piece();
     struct json_writer w = open_event(&json, st, name);
-    put_u64(&w, "output_index", own(st)->items_count - 1);
+    dialect_write_u64(&w, "output_index", own(st)->items_count - 1);
     json_key_z(&w, "item");
     put_item(&w, st, status);
     close_event(out, &json, &w, name);
@@ -295,11 +278,11 @@ static struct json_writer open_inside(struct buf *json, struct dialect_state *st
 {
     struct json_writer w = open_event(json, st, name);
     put_item_id(&w, "item_id", st);
-    put_u64(&w, "output_index", own(st)->items_count - 1);
+    dialect_write_u64(&w, "output_index", own(st)->items_count - 1);
     if (own(st)->open == RESPONSES_MESSAGE)
-        put_u64(&w, "content_index", 0);
+        dialect_write_u64(&w, "content_index", 0);
     if (own(st)->open == RESPONSES_REASONING)
-        put_u64(&w, "summary_index", 0);
+        dialect_write_u64(&w, "summary_index", 0);
     return w;
 }
 
@@ -333,7 +316,7 @@ static void text_event(struct buf *out, struct dialect_state *st, bool is_done, 
     size_t row = is_custom ? 3 : (size_t)own(st)->open - RESPONSES_REASONING;
     struct buf json = dialect_write_piece();
     struct json_writer w = open_inside(&json, st, names[row][is_done]);
-    put_text(&w, is_done ? whole[row] : "delta", text);
+    dialect_write_text(&w, is_done ? whole[row] : "delta", text);
     if (own(st)->open == RESPONSES_MESSAGE)
         put_logprobs(&w, logprobs);
     close_event(out, &json, &w, names[row][is_done]);

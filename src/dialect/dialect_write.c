@@ -134,6 +134,29 @@ void dialect_write_call_object(struct json_writer *w, struct dialect_state *st,
     arena_deinit(&a);
 }
 
+void dialect_write_text(struct json_writer *w, const char *key, str text)
+{
+    json_key_z(w, key);
+    json_put_text(w, text);
+}
+
+void dialect_write_text_z(struct json_writer *w, const char *key, const char *text)
+{
+    dialect_write_text(w, key, str_of(text));
+}
+
+void dialect_write_u64(struct json_writer *w, const char *key, uint64_t n)
+{
+    json_key_z(w, key);
+    json_put_u64(w, n);
+}
+
+void dialect_write_null(struct json_writer *w, const char *key)
+{
+    json_key_z(w, key);
+    json_put_null(w);
+}
+
 struct buf dialect_write_piece(void)
 {
     struct buf b;
@@ -199,23 +222,16 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
                          enum api_done reason)
 {
     json_open_object(w);
-    json_key_z(w, "request_id");
-    json_put_text(w, st->request_id);
-    json_key_z(w, "leg");
-    json_put_text(w, st->leg);
-    json_key_z(w, "model");
-    json_put_text(w, st->leg_model);
-    json_key_z(w, "seed");
-    json_put_u64(w, st->seed);
-    json_key_z(w, "finish");
-    json_put_text_z(w, api_event_done_name(reason));
+    dialect_write_text(w, "request_id", st->request_id);
+    dialect_write_text(w, "leg", st->leg);
+    dialect_write_text(w, "model", st->leg_model);
+    dialect_write_u64(w, "seed", st->seed);
+    dialect_write_text_z(w, "finish", api_event_done_name(reason));
     put_timings(w, &st->usage);
     json_key_z(w, "cache");
     json_open_object(w);
-    json_key_z(w, "prompt");
-    json_put_u64(w, st->usage.prompt_tokens);
-    json_key_z(w, "cached");
-    json_put_u64(w, st->usage.cached_tokens);
+    dialect_write_u64(w, "prompt", st->usage.prompt_tokens);
+    dialect_write_u64(w, "cached", st->usage.cached_tokens);
     json_key_z(w, "reason");
     json_put_null(w);
     json_close_object(w);
@@ -236,8 +252,7 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
 
 static void put_top(struct json_writer *w, const struct api_top *t)
 {
-    json_key_z(w, "token");
-    json_put_text(w, t->bytes);
+    dialect_write_text(w, "token", t->bytes);
     json_key_z(w, "logprob");
     json_put_float(w, t->logprob);
     json_key_z(w, "bytes");
@@ -294,14 +309,10 @@ void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct 
     st->is_begun = true;
     buf_add_z(out, ": shoal ");
     json_open_object(&w);
-    json_key_z(&w, "phase");
-    json_put_text_z(&w, p->phase);
-    json_key_z(&w, "position");
-    json_put_u64(&w, p->position);
-    json_key_z(&w, "done");
-    json_put_u64(&w, p->done);
-    json_key_z(&w, "total");
-    json_put_u64(&w, p->total);
+    dialect_write_text_z(&w, "phase", p->phase);
+    dialect_write_u64(&w, "position", p->position);
+    dialect_write_u64(&w, "done", p->done);
+    dialect_write_u64(&w, "total", p->total);
     json_key_z(&w, "eta_ms");
     if (p->eta_ms >= 0)
         json_put_i64(&w, p->eta_ms);

@@ -32,6 +32,11 @@ void dialect_write_call_object(struct json_writer *w, struct dialect_state *st,
 bool dialect_write_append(struct dialect_state *st, struct buf *to, str text);
 /* Appends what was written to json as the next element, behind a comma if one is there. */
 bool dialect_write_append_json(struct dialect_state *st, struct buf *to, const struct buf *json);
+/* A member of the open object. */
+void dialect_write_text(struct json_writer *w, const char *key, str text);
+void dialect_write_text_z(struct json_writer *w, const char *key, const char *text);
+void dialect_write_u64(struct json_writer *w, const char *key, uint64_t n);
+void dialect_write_null(struct json_writer *w, const char *key);
 /* The error of a reply that did not fit. */
 void dialect_write_too_long(const struct dialect_state *st, struct api_error *e);
 /* "chatcmpl-" + the letters of the request's id. */
