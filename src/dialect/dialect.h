@@ -91,6 +91,7 @@ struct dialect_state {
     struct arena keep; /* texts of events that are needed later */
     size_t reply_max;  /* bytes kept for a reply that is not streamed; 0 = DIALECT_REPLY_MAX */
     uint64_t total_ns; /* since arrival: the caller sets it before the last DONE; 0 = not known */
+    const char *prompt_name; /* what the client calls messages and inputs; NULL: the same */
     uint16_t overlong_status; /* limits.overlong_status: 400, 413, or 0 = the protocol's own */
 };
 void dialect_state_deinit(struct dialect_state *st);

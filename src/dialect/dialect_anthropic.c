@@ -4,6 +4,7 @@
 #include "base/map.h"
 #include "dialect/dialect_anthropic_reply.h"
 #include "dialect/dialect_field.h"
+#include "dialect/dialect_tool.h"
 
 /* What the reader learns in one field and needs in another. */
 struct reading {
@@ -76,7 +77,7 @@ static bool read_use(struct dialect_read *r, struct message_reading *mr, struct 
     struct api_part p = {.kind = API_PART_CALL, .text = STR("{}")};
     struct json name = json_member(v, "name"), input = json_member(v, "input");
     if (json_kind(name) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, v, "name: string expected");
+        return dialect_read_member(r, v, "name", "string expected");
     if (!dialect_read_text(r, name, &p.name) || !optional_text(r, json_member(v, "id"), &p.id))
         return false;
     if (p.name.len == 0)
@@ -208,9 +209,9 @@ static bool read_message(struct dialect_read *r, struct json v, struct api_messa
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(role) <= JSON_KIND_NULL)
-        return dialect_read_fail(r, ERR_REQUEST, v, "role: required");
+        return dialect_read_member(r, v, "role", "required");
     if (json_kind(content) <= JSON_KIND_NULL)
-        return dialect_read_fail(r, ERR_REQUEST, v, "content: required");
+        return dialect_read_member(r, v, "content", "required");
     if (!dialect_read_choice(r, role, names, countof(names), &i))
         return false;
     m->role = roles[i];
@@ -288,43 +289,13 @@ static bool keep_system(struct dialect_read *r, struct json v)
 
 static bool read_tool(struct dialect_read *r, struct json v, struct api_tool *out)
 {
-    struct json name = json_member(v, "name"), about = json_member(v, "description");
-    struct json schema = json_member(v, "input_schema"), strict = json_member(v, "strict");
-    *out = (struct api_tool){.kind = API_TOOL_HOSTED, .schema = json_raw(v), .allowed = true};
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "object");
-    if (json_kind(schema) <= JSON_KIND_NULL) { /* runs at Anthropic */
-        dialect_read_note_path(r, "tool_skipped", v);
-        return optional_text(r, name, &out->name);
-    }
-    if (!dialect_read_can(r, DIALECT_TOOLS))
-        return dialect_read_later(r, v, "tools are");
-    if (json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, schema, "object");
-    if (json_kind(name) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, v, "name: string expected");
+    if (json_kind(json_member(v, "input_schema")) <= JSON_KIND_NULL) /* runs at Anthropic */
+        return dialect_tool_hosted(r, v, json_member(v, "name"), out);
     out->kind = API_TOOL_FUNCTION;
-    out->schema = json_raw(schema);
-    if (!dialect_read_text(r, name, &out->name))
-        return false;
-    if (out->name.len < 1 || out->name.len > 256)
-        return dialect_read_fail(r, ERR_REQUEST, name, "1 to 256 bytes expected");
-    return optional_text(r, about, &out->description) &&
-           (json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &out->strict));
+    return dialect_tool_read(r, v, "input_schema", out);
 }
 
-static bool name_tool(struct dialect_read *r, struct api_tool *tools, struct json choice)
-{
-    bool is_found = false;
-    for (uint32_t i = 0; i < r->rq->tools_count; i++) {
-        tools[i].allowed = json_text_eq(json_member(choice, "name"), tools[i].name) &&
-                           tools[i].kind == API_TOOL_FUNCTION && !is_found;
-        is_found = is_found || tools[i].allowed;
-    }
-    return is_found || dialect_read_fail(r, ERR_REQUEST, choice, "name: no such tool");
-}
-
-static bool read_choice(struct dialect_read *r, struct api_tool *tools)
+static bool read_choice(struct dialect_read *r)
 {
     static const char *const names[] = {"auto", "none", "any", "tool"};
     struct json v = reading(r)->tool_choice, type = json_member(v, "type");
@@ -335,8 +306,8 @@ static bool read_choice(struct dialect_read *r, struct api_tool *tools)
         return true;
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
-    if (json_kind(type) == JSON_KIND_ABSENT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "type: required");
+    if (json_kind(type) <= JSON_KIND_NULL)
+        return dialect_read_member(r, v, "type", "required");
     if (!dialect_read_choice(r, type, names, countof(names), &i))
         return false;
     if (json_kind(serial) > JSON_KIND_NULL && !dialect_read_bool(r, serial, &is_serial))
@@ -345,23 +316,15 @@ static bool read_choice(struct dialect_read *r, struct api_tool *tools)
         return dialect_read_later(r, v, "tools are");
     r->rq->parallel_tool_calls = !is_serial;
     r->rq->tool_choice = (enum api_tool_choice)(API_TOOL_CHOICE_AUTO + (int)i);
-    return i < 3 || name_tool(r, tools, v);
+    if (r->rq->tool_choice != API_TOOL_CHOICE_NAMED)
+        return true;
+    dialect_tool_forbid_all(r);
+    return dialect_tool_allow(r, v, json_member(v, "name"));
 }
 
 static bool read_tools(struct dialect_read *r)
 {
-    struct json v = reading(r)->tools;
-    uint32_t count = json_count(v), n = 0;
-    if (count > r->in->limits->tools_max)
-        return dialect_read_fail(r, ERR_REQUEST, v, "at most %u tools expected, got %u",
-                                 r->in->limits->tools_max, count);
-    struct api_tool *tools = dialect_read_array(r, count, sizeof *tools);
-    for (struct json_walk w = json_walk(v); tools && json_next(&w); n++)
-        if (!read_tool(r, w.value, &tools[n]))
-            return false;
-    r->rq->tools = tools;
-    r->rq->tools_count = dialect_read_can(r, DIALECT_TOOLS) ? count : 0;
-    return tools != NULL && read_choice(r, tools);
+    return dialect_tool_list(r, reading(r)->tools, read_tool) && read_choice(r);
 }
 
 static bool keep_tools(struct dialect_read *r, struct json v)
@@ -396,7 +359,7 @@ static bool read_think(struct dialect_read *r, struct json v)
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(type) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, v, "type: string expected");
+        return dialect_read_member(r, v, "type", "string expected");
     st->omits_thinking = json_text_eq(json_member(v, "display"), STR("omitted"));
     if (json_text_eq(type, STR("disabled")) || json_text_eq(type, STR("enabled"))) {
         r->rq->think = json_text_eq(type, STR("enabled")) ? API_THINK_ON : API_THINK_OFF;
@@ -420,11 +383,11 @@ static bool read_format(struct dialect_read *r, struct json v)
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (!json_text_eq(json_member(v, "type"), STR("json_schema")))
-        return dialect_read_fail(r, ERR_REQUEST, v, "type: \"json_schema\" expected");
+        return dialect_read_member(r, v, "type", "\"json_schema\" expected");
     if (!dialect_read_can(r, DIALECT_SCHEMA))
         return dialect_read_later(r, v, "structured output is");
     if (json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "schema: object expected");
+        return dialect_read_member(r, v, "schema", "object expected");
     r->rq->format = (struct api_format){.kind = API_FORMAT_SCHEMA, .text = json_raw(schema),
                                         .strict = true};
     return true;
@@ -509,7 +472,7 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
 {
     struct dialect_anthropic_state *own = (struct dialect_anthropic_state *)st;
     struct reading what = {.no_text = false};
-    struct dialect_read r = {out, st, in, a, e, &what};
+    struct dialect_read r = {out, st, in, a, e, &what, NULL};
     api_request_init(out);
     if (!read_fields(&r))
         return false;

@@ -3,6 +3,7 @@
 
 #include "dialect/dialect_field.h"
 #include "dialect/dialect_ollama_reply.h"
+#include "dialect/dialect_tool.h"
 
 /* What the reader learns in one field and needs in another. */
 struct reading {
@@ -91,9 +92,9 @@ static bool read_call(struct dialect_read *r, struct json v, struct api_part *ou
     struct json args = json_member(function, "arguments"), id = json_member(v, "id");
     *out = (struct api_part){.kind = API_PART_CALL};
     if (json_kind(function) != JSON_KIND_OBJECT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "function: object expected");
+        return dialect_read_member(r, v, "function", "object expected");
     if (json_kind(name) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, function, "name: string expected");
+        return dialect_read_member(r, function, "name", "string expected");
     if (json_kind(id) > JSON_KIND_NULL && !dialect_read_text(r, id, &out->id))
         return false;
     if (!dialect_read_text(r, name, &out->name))
@@ -122,7 +123,7 @@ static bool read_content(struct dialect_read *r, const struct message_reading *m
     for (struct json_walk w = json_walk(mr->content); json_next(&w);) {
         struct json value = json_member(w.value, "text");
         if (json_kind(value) != JSON_KIND_STRING)
-            return dialect_read_fail(r, ERR_REQUEST, w.value, "text: string expected");
+            return dialect_read_member(r, w.value, "text", "string expected");
         if (!dialect_read_text(r, value, &text))
             return false;
         parts[(*n)++] = text_part(mr, text);
@@ -138,7 +139,7 @@ static bool read_message(struct dialect_read *r, struct json v, struct api_messa
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(json_member(v, "role")) <= JSON_KIND_NULL)
-        return dialect_read_fail(r, ERR_REQUEST, v, "role: required");
+        return dialect_read_member(r, v, "role", "required");
     r->own = &mr;
     bool ok = dialect_read_object(r, v, message_fields, countof(message_fields));
     r->own = outer;
@@ -298,40 +299,16 @@ static bool read_format(struct dialect_read *r, struct json v)
 
 static bool read_tool(struct dialect_read *r, struct json v, struct api_tool *out)
 {
-    struct json function = json_member(v, "function"), name = json_member(function, "name");
-    struct json about = json_member(function, "description");
-    struct json schema = json_member(function, "parameters");
-    *out = (struct api_tool){.kind = API_TOOL_FUNCTION, .allowed = true};
-    if (json_kind(function) != JSON_KIND_OBJECT || json_kind(name) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, v, "function.name: required");
-    if (!dialect_read_text(r, name, &out->name))
-        return false;
-    if (out->name.len < 1 || out->name.len > 256)
-        return dialect_read_fail(r, ERR_REQUEST, name, "1 to 256 bytes expected");
-    if (json_kind(schema) > JSON_KIND_NULL && json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, schema, "object");
-    if (json_kind(schema) == JSON_KIND_OBJECT)
-        out->schema = json_raw(schema);
-    return json_kind(about) <= JSON_KIND_NULL || dialect_read_text(r, about, &out->description);
+    struct json function = json_member(v, "function");
+    if (json_kind(function) != JSON_KIND_OBJECT)
+        return dialect_read_member(r, v, "function", "object expected");
+    out->kind = API_TOOL_FUNCTION;
+    return dialect_tool_read(r, function, "parameters", out);
 }
 
 static bool read_tools(struct dialect_read *r, struct json v)
 {
-    uint32_t count = json_count(v), n = 0;
-    if (json_kind(v) != JSON_KIND_ARRAY)
-        return dialect_read_wrong(r, v, "array");
-    if (count && !dialect_read_can(r, DIALECT_TOOLS))
-        return dialect_read_later(r, v, "tools are");
-    if (count > r->in->limits->tools_max)
-        return dialect_read_fail(r, ERR_REQUEST, v, "at most %u tools expected, got %u",
-                                 r->in->limits->tools_max, count);
-    struct api_tool *tools = dialect_read_array(r, count, sizeof *tools);
-    for (struct json_walk w = json_walk(v); tools && json_next(&w);)
-        if (!read_tool(r, w.value, &tools[n++]))
-            return false;
-    r->rq->tools = tools;
-    r->rq->tools_count = count;
-    return tools != NULL;
+    return dialect_tool_list(r, v, read_tool);
 }
 
 static bool read_truncate(struct dialect_read *r, struct json v)
@@ -542,8 +519,9 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
 {
     struct dialect_ollama_state *own = (struct dialect_ollama_state *)st;
     struct reading what = {.is_generate = strcmp(in->path->path, "/api/generate") == 0};
-    struct dialect_read r = {out, st, in, a, e, &what};
+    struct dialect_read r = {out, st, in, a, e, &what, NULL};
     api_request_init(out);
+    st->prompt_name = what.is_generate ? "prompt" : NULL;
     out->kind = in->path->kind;
     own->is_chat = strcmp(in->path->path, "/api/chat") == 0;
     if (!read_by_path(&r) || !dialect_read_finish(&r))

@@ -49,8 +49,7 @@ static void put_answer(struct json_writer *w, const struct dialect_state *st, st
     if (own(st)->is_chat) {
         json_key_z(w, "message");
         json_open_object(w);
-        json_key_z(w, "role");
-        json_put_text_z(w, "assistant");
+        dialect_write_text_z(w, "role", "assistant");
     }
     dialect_write_text(w, own(st)->is_chat ? "content" : "response", content);
     if (reasoning.len)
@@ -92,8 +91,7 @@ static void put_end(struct json_writer *w, struct dialect_state *st, enum api_do
     bool is_load = own(st)->kind == API_KIND_LOAD || own(st)->kind == API_KIND_UNLOAD;
     json_key_z(w, "done");
     json_put_bool(w, true);
-    json_key_z(w, "done_reason");
-    json_put_text_z(w, done_reason(st, reason));
+    dialect_write_text_z(w, "done_reason", done_reason(st, reason));
     if (!is_load)
         put_times(w, st);
     json_key_z(w, "shoal");
@@ -104,8 +102,7 @@ static void put_error(struct json_writer *w, const struct api_error *e)
 {
     json_key_z(w, "error");
     dialect_write_message(w, e);
-    json_key_z(w, "code");
-    json_put_text_z(w, dialect_error(e).code);
+    dialect_write_text_z(w, "code", dialect_error(e).code);
     if (e->err.code == ERR_CONTEXT) {
         dialect_write_u64(w, "prompt_tokens", e->prompt_tokens);
         dialect_write_u64(w, "limit", e->limit);
@@ -362,6 +359,7 @@ void dialect_ollama_reply_event(struct buf *out, struct dialect_state *st, uint3
 void dialect_ollama_reply_error(struct buf *out, struct dialect_state *st,
                                 const struct api_error *e)
 {
+    struct api_error named = dialect_write_named(st, e);
     struct json_writer w = json_writer(out);
     bool in_band = st->stream && st->is_begun;
     json_open_object(&w);
@@ -370,10 +368,9 @@ void dialect_ollama_reply_error(struct buf *out, struct dialect_state *st,
         put_answer(&w, st, (str){"", 0}, (str){"", 0}, (str){"", 0});
         json_key_z(&w, "done");
         json_put_bool(&w, true);
-        json_key_z(&w, "done_reason");
-        json_put_text_z(&w, "error");
+        dialect_write_text_z(&w, "done_reason", "error");
     }
-    put_error(&w, e);
+    put_error(&w, &named);
     json_close_object(&w);
     if (in_band)
         buf_add_byte(out, '\n');

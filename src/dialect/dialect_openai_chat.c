@@ -4,13 +4,14 @@
 
 #include "dialect/dialect_field.h"
 #include "dialect/dialect_openai_reply.h"
+#include "dialect/dialect_tool.h"
 
 /* What the reader learns in one field and needs in another. */
 struct reading {
     bool logprobs, has_top, has_completion_tokens, continues, has_generation_prompt;
     bool generation_prompt;
     uint32_t top_logprobs;
-    struct json top_value, best_of;
+    struct json top_value, best_of, tool_choice;
     bool has_best_of;
 };
 
@@ -53,7 +54,7 @@ static bool read_image(struct dialect_read *r, struct message_reading *mr, struc
     struct json image = json_member(v, "image_url"), url = json_member(image, "url");
     str text;
     if (json_kind(image) != JSON_KIND_OBJECT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "image_url: object expected");
+        return dialect_read_member(r, v, "image_url", "object expected");
     if (!dialect_read_text(r, url, &text))
         return false;
     add_part(mr, (struct api_part){.kind = API_PART_IMAGE, .media_type = media_type(text),
@@ -70,7 +71,7 @@ static bool read_part(struct dialect_read *r, struct message_reading *mr, struct
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(json_member(v, "type")) == JSON_KIND_ABSENT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "type: required");
+        return dialect_read_member(r, v, "type", "required");
     if (!dialect_read_choice(r, json_member(v, "type"), types, countof(types), &type))
         return false;
     if (type == 2)
@@ -82,7 +83,7 @@ static bool read_part(struct dialect_read *r, struct message_reading *mr, struct
     }
     struct json content = json_member(v, types[type]);
     if (json_kind(content) == JSON_KIND_ABSENT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "%s: required", types[type]);
+        return dialect_read_member(r, v, types[type], "required");
     if (!dialect_read_text(r, content, &text))
         return false;
     add_text(mr, text);
@@ -117,11 +118,11 @@ static bool read_call(struct dialect_read *r, struct message_reading *mr, struct
     struct json args = json_member(inner, is_custom ? "input" : "arguments");
     struct api_part p = {.kind = API_PART_CALL};
     if (json_kind(inner) != JSON_KIND_OBJECT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "function: object expected");
+        return dialect_read_member(r, v, "function", "object expected");
     if (json_kind(id) != JSON_KIND_ABSENT && !dialect_read_text(r, id, &p.id))
         return false;
     if (json_kind(json_member(inner, "name")) == JSON_KIND_ABSENT)
-        return dialect_read_fail(r, ERR_REQUEST, inner, "name: required");
+        return dialect_read_member(r, inner, "name", "required");
     if (!dialect_read_text(r, json_member(inner, "name"), &p.name))
         return false;
     if (json_kind(args) == JSON_KIND_OBJECT)
@@ -130,19 +131,8 @@ static bool read_call(struct dialect_read *r, struct message_reading *mr, struct
         return false;
     else if (json_kind(args) > JSON_KIND_NULL && json_kind(args) != JSON_KIND_STRING)
         return dialect_read_wrong(r, args, "string or object");
-    if (is_custom) { /* its one text as the argument that a template sees */
-        struct buf quoted;
-        buf_init(&quoted, p.text.len * 6 + 64);
-        struct json_writer w = json_writer(&quoted);
-        json_open_object(&w);
-        json_key_z(&w, "input");
-        json_put_text(&w, p.text);
-        json_close_object(&w);
-        p.text = arena_copy(r->a, buf_view(&quoted));
-        buf_deinit(&quoted);
-        if (p.text.p == NULL)
-            return dialect_read_array(r, SIZE_MAX, 1) != NULL;
-    }
+    if (is_custom && !dialect_tool_input(r, &p.text))
+        return false;
     add_part(mr, p);
     return true;
 }
@@ -226,7 +216,7 @@ static bool read_message(struct dialect_read *r, struct json v, struct api_messa
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(json_member(v, "role")) <= JSON_KIND_NULL)
-        return dialect_read_fail(r, ERR_REQUEST, v, "role: required");
+        return dialect_read_member(r, v, "role", "required");
     r->own = &mr;
     bool ok = dialect_read_object(r, v, message_fields, countof(message_fields));
     r->own = outer;
@@ -312,7 +302,7 @@ static bool read_format(struct dialect_read *r, struct json v)
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(json_member(v, "type")) == JSON_KIND_ABSENT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "type: required");
+        return dialect_read_member(r, v, "type", "required");
     if (!dialect_read_choice(r, json_member(v, "type"), types, countof(types), &type))
         return false;
     if (type > 0 && !dialect_read_can(r, DIALECT_SCHEMA))
@@ -322,7 +312,7 @@ static bool read_format(struct dialect_read *r, struct json v)
         return true;
     struct json wrap = json_member(v, "json_schema"), schema = json_member(wrap, "schema");
     if (json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "json_schema.schema: object expected");
+        return dialect_read_member(r, v, "json_schema.schema", "object expected");
     r->rq->format.text = json_raw(schema);
     r->rq->format.strict = true;
     struct json strict = json_member(wrap, "strict"), name = json_member(wrap, "name");
@@ -354,7 +344,7 @@ static bool read_prediction(struct dialect_read *r, struct json v)
     if (json_kind(content) == JSON_KIND_STRING)
         return dialect_read_text(r, content, &r->rq->prediction);
     if (json_kind(content) != JSON_KIND_ARRAY)
-        return dialect_read_fail(r, ERR_REQUEST, v, "content: string or array expected");
+        return dialect_read_member(r, v, "content", "string or array expected");
     struct buf all;
     buf_init(&all, json_raw(content).len + 1);
     bool ok = true;
@@ -362,7 +352,7 @@ static bool read_prediction(struct dialect_read *r, struct json v)
         text = json_member(w.value, "text");
         ok = json_kind(text) == JSON_KIND_STRING
                  ? dialect_read_text(r, text, &part) && buf_add(&all, part)
-                 : dialect_read_fail(r, ERR_REQUEST, w.value, "text: string expected");
+                 : dialect_read_member(r, w.value, "text", "string expected");
     }
     if (ok) {
         r->rq->prediction = arena_copy(r->a, buf_view(&all));
@@ -377,73 +367,31 @@ static bool read_prediction(struct dialect_read *r, struct json v)
 static bool read_tool(struct dialect_read *r, struct json v, struct api_tool *out)
 {
     struct json type = json_member(v, "type");
-    bool is_function = json_text_eq(type, STR("function"));
     bool is_custom = json_text_eq(type, STR("custom"));
     struct json inner = json_member(v, is_custom ? "custom" : "function");
-    struct json name = json_member(inner, "name"), about = json_member(inner, "description");
-    struct json schema = json_member(inner, "parameters"), strict = json_member(inner, "strict");
-    *out = (struct api_tool){.kind = API_TOOL_HOSTED, .schema = json_raw(v), .allowed = true};
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "object");
-    if (json_kind(type) == JSON_KIND_ABSENT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "type: required");
-    if (!is_function && !is_custom) {
-        dialect_read_note_path(r, "tool_skipped", v);
-        return dialect_read_text(r, type, &out->name);
-    }
+    struct json format = json_member(json_member(inner, "format"), "type");
+    if (json_kind(type) <= JSON_KIND_NULL)
+        return dialect_read_member(r, v, "type", "required");
+    if (!is_custom && !json_text_eq(type, STR("function")))
+        return dialect_tool_hosted(r, v, type, out);
     out->kind = is_custom ? API_TOOL_CUSTOM : API_TOOL_FUNCTION;
-    out->schema = (str){NULL, 0};
-    if (json_kind(inner) != JSON_KIND_OBJECT || json_kind(name) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, v, "%s.name: required",
-                                 is_custom ? "custom" : "function");
-    if (!dialect_read_text(r, name, &out->name))
-        return false;
-    if (out->name.len < 1 || out->name.len > 256)
-        return dialect_read_fail(r, ERR_REQUEST, name, "1 to 256 bytes expected");
-    if (json_kind(about) > JSON_KIND_NULL && !dialect_read_text(r, about, &out->description))
-        return false;
-    if (json_kind(schema) > JSON_KIND_NULL && json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, schema, "object");
-    if (json_kind(schema) == JSON_KIND_OBJECT)
-        out->schema = json_raw(schema);
-    return json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &out->strict);
+    if (json_kind(inner) != JSON_KIND_OBJECT)
+        return dialect_read_member(r, v, is_custom ? "custom" : "function", "object expected");
+    if (is_custom && json_text_eq(format, STR("grammar")))
+        dialect_read_note_path(r, "grammar_not_enforced", json_member(inner, "format"));
+    return dialect_tool_read(r, inner, "parameters", out);
 }
 
 static bool read_tools(struct dialect_read *r, struct json v)
 {
-    uint32_t count = json_count(v), n = 0;
-    if (json_kind(v) != JSON_KIND_ARRAY)
-        return dialect_read_wrong(r, v, "array");
-    if (count && !dialect_read_can(r, DIALECT_TOOLS))
-        return dialect_read_later(r, v, "tools are");
-    if (count > r->in->limits->tools_max)
-        return dialect_read_fail(r, ERR_REQUEST, v, "at most %u tools expected, got %u",
-                                 r->in->limits->tools_max, count);
-    struct api_tool *tools = dialect_read_array(r, count, sizeof *tools);
-    for (struct json_walk w = json_walk(v); tools && json_next(&w);)
-        if (!read_tool(r, w.value, &tools[n++]))
-            return false;
-    r->rq->tools = tools;
-    r->rq->tools_count = count;
-    return tools != NULL;
+    return dialect_tool_list(r, v, read_tool);
 }
 
-/* auto and none say nothing without tools; the rest waits for tools. */
-static bool read_tool_choice(struct dialect_read *r, struct json v)
+/* Names are looked up when the tools are known. */
+static bool keep_tool_choice(struct dialect_read *r, struct json v)
 {
-    static const char *const names[] = {"auto", "none", "required"};
-    size_t i;
-    if (json_kind(v) == JSON_KIND_STRING) {
-        if (!dialect_read_choice(r, v, names, countof(names), &i))
-            return false;
-        if (i == 2 && !dialect_read_can(r, DIALECT_TOOLS))
-            return dialect_read_later(r, v, "tools are");
-        r->rq->tool_choice = (enum api_tool_choice)i;
-        return true;
-    }
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "string or object");
-    return dialect_read_later(r, v, "a named tool or a list of allowed tools is");
+    reading(r)->tool_choice = v;
+    return true;
 }
 
 /* ---- The rest ---- */
@@ -507,7 +455,7 @@ static const struct dialect_field fields[] = {
     {"logit_bias", READ(dialect_field_bias)},
     {"response_format", READ(read_format)},
     {"tools", READ(read_tools)},
-    {"tool_choice", READ(read_tool_choice)},
+    {"tool_choice", READ(keep_tool_choice)},
     {"parallel_tool_calls", DIALECT_KIND_BOOL, AT(parallel_tool_calls), NULL},
     {"reasoning_effort", READ(dialect_read_effort)},
     {"think", READ(read_think)},
@@ -581,14 +529,14 @@ static bool read_combined(struct dialect_read *r, struct json body)
         return dialect_read_fail(r, ERR_REQUEST, json_member(body, "continue_final_message"),
                                  "the last message must be the assistant's");
     rq->continue_last = own->continues;
-    return true;
+    return dialect_tool_choice(r, own->tool_choice, true);
 }
 
 static bool read_request(struct api_request *out, struct dialect_state *st,
                          const struct dialect_in *in, struct arena *a, struct api_error *e)
 {
     struct reading own = {0};
-    struct dialect_read r = {out, st, in, a, e, &own};
+    struct dialect_read r = {out, st, in, a, e, &own, NULL};
     struct json body;
     api_request_init(out);
     return dialect_read_body(&r, &body) &&

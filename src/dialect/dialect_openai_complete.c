@@ -136,11 +136,12 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
                          const struct dialect_in *in, struct arena *a, struct api_error *e)
 {
     struct reading own = {.has_best_of = false};
-    struct dialect_read r = {out, st, in, a, e, &own};
+    struct dialect_read r = {out, st, in, a, e, &own, NULL};
     struct json body;
     api_request_init(out);
     out->kind = API_KIND_COMPLETE;
     out->parse_special = true;
+    st->prompt_name = "prompt";
     return dialect_read_body(&r, &body) &&
            dialect_read_object(&r, body, fields, countof(fields)) && read_combined(&r) &&
            dialect_read_extensions(&r, body) && dialect_read_finish(&r);
@@ -245,10 +246,8 @@ struct choice_view {
 static void put_choice(struct json_writer *w, const struct choice_view *c)
 {
     json_open_object(w);
-    json_key_z(w, "text");
-    json_put_text(w, c->text);
-    json_key_z(w, "index");
-    json_put_u64(w, c->index);
+    dialect_write_text(w, "text", c->text);
+    dialect_write_u64(w, "index", c->index);
     put_logprobs(w, c->logprobs, c->chars);
     json_key_z(w, "finish_reason");
     if (c->finish)
@@ -331,8 +330,7 @@ static void whole(struct buf *out, struct dialect_state *st, enum api_done reaso
     json_close_array(&w);
     json_key_z(&w, "usage");
     dialect_openai_write_usage(&w, &st->usage);
-    json_key_z(&w, "seed");
-    json_put_u64(&w, st->seed);
+    dialect_write_u64(&w, "seed", st->seed);
     json_key_z(&w, "shoal");
     dialect_write_shoal(&w, st, reason);
     json_close_object(&w);
@@ -341,10 +339,11 @@ static void whole(struct buf *out, struct dialect_state *st, enum api_done reaso
 
 static void write_error(struct buf *out, struct dialect_state *st, const struct api_error *e)
 {
+    struct api_error named = dialect_write_named(st, e);
     struct buf json = dialect_write_piece();
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
-    dialect_openai_write_error(&w, e);
+    dialect_openai_write_error(&w, &named);
     json_close_object(&w);
     if (st->stream && st->is_begun) {
         dialect_write_sse(out, &json);

@@ -48,7 +48,7 @@ static bool read_name(struct dialect_read *r, str segment)
 static bool read_request(struct api_request *out, struct dialect_state *st,
                          const struct dialect_in *in, struct arena *a, struct api_error *e)
 {
-    struct dialect_read r = {out, st, in, a, e, NULL};
+    struct dialect_read r = {out, st, in, a, e, NULL, NULL};
     api_request_init(out);
     out->kind = own(st)->kind = in->path->kind;
     if (in->path->kind == API_KIND_EMBED)
@@ -71,10 +71,8 @@ static void put_row(struct json_writer *w, const struct api_model *m)
     json_key_z(w, "created");
     json_put_i64(w, m->modified_s);
     dialect_write_text(w, "owned_by", STR("shoal"));
-    json_key_z(w, "max_model_len");
-    json_put_u64(w, m->context_max);
-    json_key_z(w, "context_length");
-    json_put_u64(w, m->context_max);
+    dialect_write_u64(w, "max_model_len", m->context_max);
+    dialect_write_u64(w, "context_length", m->context_max);
     json_key_z(w, "capabilities");
     dialect_write_capabilities(w, m->caps);
     json_key_z(w, "loaded");

@@ -23,22 +23,17 @@ static void put_call_delta(struct json_writer *w, const struct api_event *ev)
     json_key_z(w, "tool_calls");
     json_open_array(w);
     json_open_object(w);
-    json_key_z(w, "index");
-    json_put_u64(w, c->index);
+    dialect_write_u64(w, "index", c->index);
     if (begins) {
-        json_key_z(w, "id");
-        json_put_text(w, c->id);
-        json_key_z(w, "type");
-        json_put_text_z(w, "function");
+        dialect_write_text(w, "id", c->id);
+        dialect_write_text_z(w, "type", "function");
     }
     json_key_z(w, "function");
     json_open_object(w);
     if (begins) {
-        json_key_z(w, "name");
-        json_put_text(w, c->name);
+        dialect_write_text(w, "name", c->name);
     }
-    json_key_z(w, "arguments");
-    json_put_text(w, begins ? (str){"", 0} : c->args);
+    dialect_write_text(w, "arguments", begins ? (str){"", 0} : c->args);
     json_close_object(w);
     json_close_object(w);
     json_close_array(w);
@@ -49,18 +44,13 @@ static void put_delta(struct json_writer *w, const struct delta *d)
     json_key_z(w, "delta");
     json_open_object(w);
     if (d->role) {
-        json_key_z(w, "role");
-        json_put_text_z(w, "assistant");
-        json_key_z(w, "content");
-        json_put_text_z(w, "");
+        dialect_write_text_z(w, "role", "assistant");
+        dialect_write_text_z(w, "content", "");
     } else if (d->ev && d->ev->kind == API_EVENT_REASONING) {
-        json_key_z(w, "reasoning_content");
-        json_put_text(w, d->ev->text.text);
-        json_key_z(w, "reasoning");
-        json_put_text(w, d->ev->text.text);
+        dialect_write_text(w, "reasoning_content", d->ev->text.text);
+        dialect_write_text(w, "reasoning", d->ev->text.text);
     } else if (d->ev && d->ev->kind == API_EVENT_CONTENT) {
-        json_key_z(w, "content");
-        json_put_text(w, d->ev->text.text);
+        dialect_write_text(w, "content", d->ev->text.text);
     } else if (d->ev && d->ev->kind != API_EVENT_DONE) {
         put_call_delta(w, d->ev);
     }
@@ -79,8 +69,7 @@ static void put_delta_logprobs(struct json_writer *w, const struct api_event *ev
     json_open_array(w);
     dialect_write_logprobs(w, &ev->text);
     json_close_array(w);
-    json_key_z(w, "refusal");
-    json_put_null(w);
+    dialect_write_null(w, "refusal");
     json_close_object(w);
 }
 
@@ -96,8 +85,7 @@ static void chunk(struct buf *out, struct dialect_state *st, const struct delta 
     json_open_array(&w);
     if (d) {
         json_open_object(&w);
-        json_key_z(&w, "index");
-        json_put_u64(&w, d->choice);
+        dialect_write_u64(&w, "index", d->choice);
         put_delta(&w, d);
         put_delta_logprobs(&w, d->role ? NULL : d->ev);
         json_key_z(&w, "finish_reason");
@@ -177,20 +165,16 @@ static void put_message(struct json_writer *w, const struct dialect_choice *c)
 {
     json_key_z(w, "message");
     json_open_object(w);
-    json_key_z(w, "role");
-    json_put_text_z(w, "assistant");
+    dialect_write_text_z(w, "role", "assistant");
     json_key_z(w, "content");
     if (c->content.len || c->calls_count == 0)
         json_put_text(w, buf_view(&c->content));
     else
         json_put_null(w);
-    json_key_z(w, "refusal");
-    json_put_null(w);
+    dialect_write_null(w, "refusal");
     if (c->reasoning.len) {
-        json_key_z(w, "reasoning_content");
-        json_put_text(w, buf_view(&c->reasoning));
-        json_key_z(w, "reasoning");
-        json_put_text(w, buf_view(&c->reasoning));
+        dialect_write_text(w, "reasoning_content", buf_view(&c->reasoning));
+        dialect_write_text(w, "reasoning", buf_view(&c->reasoning));
     }
     if (c->calls_count) {
         json_key_z(w, "tool_calls");
@@ -205,8 +189,7 @@ static void put_choice(struct json_writer *w, const struct dialect_state *st, ui
 {
     const struct dialect_choice *c = &st->choices[index];
     json_open_object(w);
-    json_key_z(w, "index");
-    json_put_u64(w, index);
+    dialect_write_u64(w, "index", index);
     put_message(w, c);
     json_key_z(w, "logprobs");
     if (c->logprobs.len) {
@@ -215,14 +198,12 @@ static void put_choice(struct json_writer *w, const struct dialect_state *st, ui
         json_open_array(w);
         json_put_raw(w, buf_view(&c->logprobs));
         json_close_array(w);
-        json_key_z(w, "refusal");
-        json_put_null(w);
+        dialect_write_null(w, "refusal");
         json_close_object(w);
     } else {
         json_put_null(w);
     }
-    json_key_z(w, "finish_reason");
-    json_put_text_z(w, dialect_openai_write_finish(c->reason));
+    dialect_write_text_z(w, "finish_reason", dialect_openai_write_finish(c->reason));
     json_close_object(w);
 }
 
@@ -238,8 +219,7 @@ static void whole(struct buf *out, struct dialect_state *st, enum api_done reaso
     json_close_array(&w);
     json_key_z(&w, "usage");
     dialect_openai_write_usage(&w, &st->usage);
-    json_key_z(&w, "seed");
-    json_put_u64(&w, st->seed);
+    dialect_write_u64(&w, "seed", st->seed);
     json_key_z(&w, "shoal");
     dialect_write_shoal(&w, st, reason);
     json_close_object(&w);

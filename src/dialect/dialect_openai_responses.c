@@ -3,6 +3,9 @@
 
 #include "dialect/dialect_field.h"
 #include "dialect/dialect_responses_reply.h"
+#include "dialect/dialect_tool.h"
+
+#define NAMESPACE_MAX 256u
 
 /* What the reader learns in one field and needs in another; messages and parts as they grow. */
 struct reading {
@@ -126,11 +129,11 @@ static bool read_message(struct dialect_read *r, struct json v)
     struct json role = json_member(v, "role");
     size_t i;
     if (json_kind(role) <= JSON_KIND_NULL)
-        return dialect_read_fail(r, ERR_REQUEST, v, "role: required");
+        return dialect_read_member(r, v, "role", "required");
     if (!dialect_read_choice(r, role, names, countof(names), &i))
         return false;
     if (json_kind(json_member(v, "content")) <= JSON_KIND_NULL)
-        return dialect_read_fail(r, ERR_REQUEST, v, "content: required");
+        return dialect_read_member(r, v, "content", "required");
     const struct api_message *last = own->messages_count
                                          ? &own->messages[own->messages_count - 1] : NULL;
     bool joins = i == API_ROLE_ASSISTANT && last &&
@@ -170,7 +173,7 @@ static bool read_call(struct dialect_read *r, struct json v, bool is_custom)
     struct api_part p = {.kind = API_PART_CALL};
     struct json name = json_member(v, "name");
     if (json_kind(name) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, v, "name: string expected");
+        return dialect_read_member(r, v, "name", "string expected");
     if (!dialect_read_text(r, name, &p.name) ||
         !optional_text(r, json_member(v, "call_id"), &p.id) ||
         !optional_text(r, json_member(v, "namespace"), &p.name_space) ||
@@ -178,19 +181,8 @@ static bool read_call(struct dialect_read *r, struct json v, bool is_custom)
         return false;
     if (p.name.len == 0)
         return dialect_read_fail(r, ERR_REQUEST, name, "at least 1 byte expected");
-    if (is_custom) { /* its one text as the argument that a template sees */
-        struct buf object;
-        buf_init(&object, p.text.len * 6 + 64);
-        struct json_writer w = json_writer(&object);
-        json_open_object(&w);
-        json_key_z(&w, "input");
-        json_put_text(&w, p.text);
-        json_close_object(&w);
-        p.text = arena_copy(r->a, buf_view(&object));
-        buf_deinit(&object);
-        if (p.text.p == NULL)
-            return dialect_read_array(r, SIZE_MAX, 1) != NULL;
-    }
+    if (is_custom && !dialect_tool_input(r, &p.text))
+        return false;
     join_assistant(r);
     add_part(r, p);
     return true;
@@ -286,106 +278,37 @@ static bool keep_input(struct dialect_read *r, struct json v)
 
 /* ---- Tools ---- */
 
-static bool is_hosted(struct json tool)
+static bool read_tool(struct dialect_read *r, struct json v, struct api_tool *out)
 {
-    struct json type = json_member(tool, "type");
-    return !json_text_eq(type, STR("function")) && !json_text_eq(type, STR("custom")) &&
-           !json_text_eq(type, STR("namespace"));
-}
-
-static bool read_tool(struct dialect_read *r, struct json v, str name_space, struct api_tool *out)
-{
-    struct json schema = json_member(v, "parameters"), strict = json_member(v, "strict");
-    struct json name = json_member(v, "name"), format = json_member(v, "format");
-    bool is_custom = json_text_eq(json_member(v, "type"), STR("custom"));
-    *out = (struct api_tool){.kind = is_custom ? API_TOOL_CUSTOM : API_TOOL_FUNCTION,
-                             .name_space = name_space, .allowed = true};
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "object");
-    if (is_hosted(v)) {
-        out->kind = API_TOOL_HOSTED;
-        out->schema = json_raw(v);
-        dialect_read_note_path(r, "tool_skipped", v);
-        return optional_text(r, json_member(v, "type"), &out->name);
-    }
-    if (json_kind(name) != JSON_KIND_STRING)
-        return dialect_read_fail(r, ERR_REQUEST, v, "name: string expected");
-    if (!dialect_read_text(r, name, &out->name) ||
-        !optional_text(r, json_member(v, "description"), &out->description))
-        return false;
-    if (out->name.len < 1 || out->name.len > 256)
-        return dialect_read_fail(r, ERR_REQUEST, name, "1 to 256 bytes expected");
+    struct json type = json_member(v, "type"), format = json_member(v, "format");
+    bool is_custom = json_text_eq(type, STR("custom"));
+    if (json_kind(type) <= JSON_KIND_NULL)
+        return dialect_read_member(r, v, "type", "required");
+    if (!is_custom && !json_text_eq(type, STR("function")))
+        return dialect_tool_hosted(r, v, type, out);
     if (is_custom && json_text_eq(json_member(format, "type"), STR("grammar")))
         dialect_read_note_path(r, "grammar_not_enforced", format);
-    if (json_kind(schema) > JSON_KIND_NULL && json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, schema, "object");
-    if (json_kind(schema) == JSON_KIND_OBJECT && !is_custom)
-        out->schema = json_raw(schema);
-    return json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &out->strict);
+    out->kind = is_custom ? API_TOOL_CUSTOM : API_TOOL_FUNCTION;
+    return dialect_tool_read(r, v, "parameters", out);
 }
 
 /* A namespace is its children under its name. */
-static bool read_tool_list(struct dialect_read *r, struct json list, struct api_tool *tools,
-                           uint32_t *n)
+static bool read_namespace(struct dialect_read *r, struct json v)
 {
-    for (struct json_walk w = json_walk(list); json_next(&w);) {
-        struct json children = json_member(w.value, "tools");
-        str name = {NULL, 0};
-        if (!is_hosted(w.value) && !dialect_read_can(r, DIALECT_TOOLS))
-            return dialect_read_later(r, w.value, "tools are");
-        if (!json_text_eq(json_member(w.value, "type"), STR("namespace"))) {
-            if (!read_tool(r, w.value, name, &tools[(*n)++]))
-                return false;
-            continue;
-        }
-        if (!dialect_read_text(r, json_member(w.value, "name"), &name))
-            return false;
-        for (struct json_walk c = json_walk(children); json_next(&c);)
-            if (!read_tool(r, c.value, name, &tools[(*n)++]))
-                return false;
-    }
-    return true;
-}
-
-static bool is_chosen(struct json choice, const struct api_tool *t)
-{
-    return t->kind != API_TOOL_HOSTED && json_text_eq(json_member(choice, "name"), t->name);
-}
-
-static bool choose_tools(struct dialect_read *r, struct api_tool *tools, struct json choice)
-{
-    struct json list = json_member(choice, "tools");
-    bool is_list = json_text_eq(json_member(choice, "type"), STR("allowed_tools"));
-    bool is_required = json_text_eq(json_member(choice, "mode"), STR("required"));
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < r->rq->tools_count; i++) {
-        tools[i].allowed = !is_list && is_chosen(choice, &tools[i]) && found == 0;
-        for (struct json_walk w = json_walk(list); is_list && json_next(&w);)
-            tools[i].allowed = tools[i].allowed || is_chosen(w.value, &tools[i]);
-        found += tools[i].allowed;
-    }
-    r->rq->tool_choice = !is_list ? API_TOOL_CHOICE_NAMED
-                         : is_required ? API_TOOL_CHOICE_REQUIRED : API_TOOL_CHOICE_AUTO;
-    return found > 0 || dialect_read_fail(r, ERR_REQUEST, choice, "no such tool");
-}
-
-static bool read_tool_choice(struct dialect_read *r, struct api_tool *tools)
-{
-    static const char *const names[] = {"auto", "none", "required"};
-    struct json v = reading(r)->tool_choice;
-    size_t i;
-    if (json_kind(v) == JSON_KIND_ABSENT)
-        return true;
-    if (json_kind(v) != JSON_KIND_STRING && json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "string or object");
-    bool is_text = json_kind(v) == JSON_KIND_STRING;
-    if (is_text && !dialect_read_choice(r, v, names, countof(names), &i))
+    struct json name = json_member(v, "name"), children = json_member(v, "tools");
+    str space;
+    if (json_kind(name) <= JSON_KIND_NULL)
+        return dialect_read_member(r, v, "name", "required");
+    if (!dialect_read_text(r, name, &space))
         return false;
-    if ((!is_text || i == 2) && !dialect_read_can(r, DIALECT_TOOLS))
-        return dialect_read_later(r, v, "tools are");
-    if (!is_text)
-        return choose_tools(r, tools, v);
-    r->rq->tool_choice = (enum api_tool_choice)i;
+    if (space.len < 1 || space.len > NAMESPACE_MAX)
+        return dialect_read_fail(r, ERR_REQUEST, name, "1 to %u bytes expected, got %zu",
+                                 NAMESPACE_MAX, space.len);
+    if (json_kind(children) > JSON_KIND_NULL && json_kind(children) != JSON_KIND_ARRAY)
+        return dialect_read_wrong(r, children, "array");
+    for (struct json_walk w = json_walk(children); json_next(&w);)
+        if (!dialect_tool_add(r, w.value, space, read_tool))
+            return false;
     return true;
 }
 
@@ -393,20 +316,18 @@ static bool read_tools(struct dialect_read *r)
 {
     struct json v = reading(r)->tools;
     size_t count = json_count(v);
-    uint32_t n = 0;
     if (json_kind(v) > JSON_KIND_NULL && json_kind(v) != JSON_KIND_ARRAY)
         return dialect_read_wrong(r, v, "array");
     for (struct json_walk w = json_walk(v); json_next(&w);)
         count += json_count(json_member(w.value, "tools"));
-    if (count > r->in->limits->tools_max)
-        return dialect_read_fail(r, ERR_REQUEST, v, "at most %u tools expected, got %zu",
-                                 r->in->limits->tools_max, count);
-    struct api_tool *tools = dialect_read_array(r, count, sizeof *tools);
-    if (tools == NULL || !read_tool_list(r, v, tools, &n))
+    if (!dialect_tool_room(r, v, count))
         return false;
-    r->rq->tools = tools;
-    r->rq->tools_count = dialect_read_can(r, DIALECT_TOOLS) ? n : 0;
-    return read_tool_choice(r, tools);
+    for (struct json_walk w = json_walk(v); json_next(&w);)
+        if (!(json_text_eq(json_member(w.value, "type"), STR("namespace"))
+                  ? read_namespace(r, w.value)
+                  : dialect_tool_add(r, w.value, (str){NULL, 0}, read_tool)))
+            return false;
+    return dialect_tool_choice(r, reading(r)->tool_choice, false);
 }
 
 static bool keep_tools(struct dialect_read *r, struct json v)
@@ -470,7 +391,7 @@ static bool read_format(struct dialect_read *r, struct json v)
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(json_member(v, "type")) == JSON_KIND_ABSENT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "type: required");
+        return dialect_read_member(r, v, "type", "required");
     if (!dialect_read_choice(r, json_member(v, "type"), types, countof(types), &type))
         return false;
     if (type > 0 && !dialect_read_can(r, DIALECT_SCHEMA))
@@ -479,7 +400,7 @@ static bool read_format(struct dialect_read *r, struct json v)
     if (type < 2)
         return true;
     if (json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "schema: object expected");
+        return dialect_read_member(r, v, "schema", "object expected");
     f->text = json_raw(schema);
     f->strict = true;
     return (json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &f->strict)) &&
@@ -627,9 +548,10 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
                          const struct dialect_in *in, struct arena *a, struct api_error *e)
 {
     struct reading own = {.has_logprobs = false};
-    struct dialect_read r = {out, st, in, a, e, &own};
+    struct dialect_read r = {out, st, in, a, e, &own, NULL};
     struct json body;
     api_request_init(out);
+    st->prompt_name = "input";
     if (in->path->kind != API_KIND_CHAT)
         return api_error_set(e, ERR_NOT_FOUND, "not_found", STR("id"), "no response %.*s: replies "
                              "are not stored", (int)base_min(in->segment.len, 80),

@@ -27,38 +27,28 @@ void dialect_openai_write_head(struct json_writer *w, const struct dialect_state
     snprintf(fingerprint, sizeof fingerprint, "fp_%016llx", (unsigned long long)st->model_hash);
     json_key_z(w, "id");
     dialect_write_id(w, st, id);
-    json_key_z(w, "object");
-    json_put_text_z(w, object);
+    dialect_write_text_z(w, "object", object);
     json_key_z(w, "created");
     json_put_i64(w, st->time_s);
-    json_key_z(w, "model");
-    json_put_text(w, st->model);
-    json_key_z(w, "system_fingerprint");
-    json_put_text_z(w, fingerprint);
+    dialect_write_text(w, "model", st->model);
+    dialect_write_text_z(w, "system_fingerprint", fingerprint);
 }
 
 void dialect_openai_write_usage(struct json_writer *w, const struct api_usage *u)
 {
     json_open_object(w);
-    json_key_z(w, "prompt_tokens");
-    json_put_u64(w, u->prompt_tokens);
-    json_key_z(w, "completion_tokens");
-    json_put_u64(w, u->output_tokens);
-    json_key_z(w, "total_tokens");
-    json_put_u64(w, (uint64_t)u->prompt_tokens + u->output_tokens);
+    dialect_write_u64(w, "prompt_tokens", u->prompt_tokens);
+    dialect_write_u64(w, "completion_tokens", u->output_tokens);
+    dialect_write_u64(w, "total_tokens", (uint64_t)u->prompt_tokens + u->output_tokens);
     json_key_z(w, "prompt_tokens_details");
     json_open_object(w);
-    json_key_z(w, "cached_tokens");
-    json_put_u64(w, u->cached_tokens);
+    dialect_write_u64(w, "cached_tokens", u->cached_tokens);
     json_close_object(w);
     json_key_z(w, "completion_tokens_details");
     json_open_object(w);
-    json_key_z(w, "reasoning_tokens");
-    json_put_u64(w, u->reasoning_tokens);
-    json_key_z(w, "accepted_prediction_tokens");
-    json_put_u64(w, u->draft_accepted_tokens);
-    json_key_z(w, "rejected_prediction_tokens");
-    json_put_u64(w, u->draft_rejected_tokens);
+    dialect_write_u64(w, "reasoning_tokens", u->reasoning_tokens);
+    dialect_write_u64(w, "accepted_prediction_tokens", u->draft_accepted_tokens);
+    dialect_write_u64(w, "rejected_prediction_tokens", u->draft_rejected_tokens);
     json_close_object(w);
     json_close_object(w);
 }
@@ -70,20 +60,16 @@ void dialect_openai_write_error(struct json_writer *w, const struct api_error *e
     json_open_object(w);
     json_key_z(w, "message");
     dialect_write_message(w, e);
-    json_key_z(w, "type");
-    json_put_text_z(w, row.openai_type);
+    dialect_write_text_z(w, "type", row.openai_type);
     json_key_z(w, "param");
     if (e->param.len)
         json_put_text(w, e->param);
     else
         json_put_null(w);
-    json_key_z(w, "code");
-    json_put_text_z(w, row.code);
+    dialect_write_text_z(w, "code", row.code);
     if (e->err.code == ERR_CONTEXT) {
-        json_key_z(w, "prompt_tokens");
-        json_put_u64(w, e->prompt_tokens);
-        json_key_z(w, "limit");
-        json_put_u64(w, e->limit);
+        dialect_write_u64(w, "prompt_tokens", e->prompt_tokens);
+        dialect_write_u64(w, "limit", e->limit);
     }
     json_close_object(w);
 }

@@ -43,6 +43,17 @@ bool dialect_read_later(struct dialect_read *r, struct json v, const char *what)
     return dialect_read_fail(r, ERR_UNSUPPORTED, v, "%s not implemented yet", what);
 }
 
+bool dialect_read_member(struct dialect_read *r, struct json v, const char *member,
+                         const char *what)
+{
+    str of = dialect_read_path(r, v);
+    bool is_body = str_eq_z(of, "body");
+    str path = is_body ? arena_copy(r->a, str_of(member))
+                       : arena_printf(r->a, "%.*s.%s", STR_ARG(of), member);
+    return api_error_set(r->e, ERR_REQUEST, "", path.p ? path : of, "%.*s: %s",
+                         (int)base_min(path.len, 160), path.p ? path.p : "", what);
+}
+
 bool dialect_read_missing(struct dialect_read *r, const char *name)
 {
     return api_error_set(r->e, ERR_REQUEST, "", str_of(name), "%s: required", name);
@@ -440,6 +451,25 @@ static bool read_field(struct dialect_read *r, const struct dialect_field *f, st
     return is_neutral(v) || dialect_read_fail(r, ERR_UNSUPPORTED, v, "not implemented yet");
 }
 
+/* "max_token; did you mean max_tokens?" */
+static void note_unknown(struct dialect_read *r, struct json v, struct json key,
+                         const struct dialect_field *fields, size_t count)
+{
+    str raw = json_raw(key), name = str_sub(raw, 1, raw.len - 2);
+    const char *near = NULL;
+    uint32_t best = name.len < 4 ? 2 : 3;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t d = str_distance(name, str_of(fields[i].name), best - 1);
+        if (d < best) {
+            best = d;
+            near = fields[i].name;
+        }
+    }
+    str path = dialect_read_path(r, v);
+    str text = near ? arena_printf(r->a, "%.*s; did you mean %s?", STR_ARG(path), near) : path;
+    dialect_read_note(r, "unknown_field", text.p ? text : path);
+}
+
 bool dialect_read_object(struct dialect_read *r, struct json v, const struct dialect_field *fields,
                          size_t count)
 {
@@ -452,7 +482,7 @@ bool dialect_read_object(struct dialect_read *r, struct json v, const struct dia
         while (i < count && !json_text_eq(w.key, str_of(fields[i].name)))
             i++;
         if (i == count)
-            dialect_read_note_path(r, "unknown_field", w.value);
+            note_unknown(r, w.value, w.key, fields, count);
         else if (!read_field(r, &fields[i], w.value))
             return false;
     }

@@ -22,6 +22,7 @@ struct dialect_read {
     struct arena *a;
     struct api_error *e;
     void *own; /* the protocol's */
+    struct api_tool *tools; /* rq->tools while they are read */
 };
 
 enum dialect_kind {
@@ -61,6 +62,10 @@ bool dialect_read_wrong(struct dialect_read *r, struct json v, const char *what)
 /* ERR_REQUEST or ERR_UNSUPPORTED "PATH: sentence"; false. */
 bool dialect_read_fail(struct dialect_read *r, enum err_code code, struct json v,
                        const char *format, ...) BASE_PRINTF(4, 5);
+/* ERR_REQUEST "PATH.MEMBER: WHAT" ("messages[0].role", "required"): a member that v lacks, or that
+ * is of a wrong kind; false. */
+bool dialect_read_member(struct dialect_read *r, struct json v, const char *member,
+                         const char *what);
 /* "NAME: required"; false. */
 bool dialect_read_missing(struct dialect_read *r, const char *name);
 /* Whether the caller can answer a feature; if not: ERR_UNSUPPORTED "PATH: WHAT not implemented

@@ -463,7 +463,8 @@ void dialect_responses_reply_event(struct buf *out, struct dialect_state *st, ui
 void dialect_responses_reply_error(struct buf *out, struct dialect_state *st,
                                    const struct api_error *e)
 {
-    const struct outcome failed = {.status = "failed", .error = e};
+    struct api_error named = dialect_write_named(st, e);
+    const struct outcome failed = {.status = "failed", .error = &named};
     if (st->stream && st->is_begun) {
         if (!close_item(out, st, "incomplete"))
             own(st)->open = RESPONSES_NONE; /* too long to be repeated */
@@ -471,7 +472,7 @@ void dialect_responses_reply_error(struct buf *out, struct dialect_state *st,
     } else {
         struct json_writer w = json_writer(out);
         json_open_object(&w);
-        dialect_openai_write_error(&w, e);
+        dialect_openai_write_error(&w, &named);
         json_close_object(&w);
     }
     st->is_begun = st->is_over = true;

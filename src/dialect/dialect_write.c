@@ -279,6 +279,22 @@ void dialect_write_logprobs(struct json_writer *w, const struct api_text *t)
     }
 }
 
+struct api_error dialect_write_named(const struct dialect_state *st, const struct api_error *e)
+{
+    static const char *const ours[] = {"messages", "inputs"};
+    struct api_error out = *e;
+    for (size_t i = 0; st->prompt_name && i < countof(ours); i++) {
+        if (!str_eq_z(e->param, ours[i]))
+            continue;
+        size_t len = strlen(ours[i]);
+        out.param = str_of(st->prompt_name);
+        if (strncmp(e->err.text, ours[i], len) == 0 && e->err.text[len] == ':')
+            snprintf(out.err.text, sizeof out.err.text, "%s%s", st->prompt_name,
+                     e->err.text + len);
+    }
+    return out;
+}
+
 void dialect_write_message(struct json_writer *w, const struct api_error *e)
 {
     char text[80];

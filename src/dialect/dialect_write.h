@@ -46,6 +46,9 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
                          enum api_done reason);
 /* [{"token", "logprob", "bytes", "top_logprobs"}, ...] without the brackets. */
 void dialect_write_logprobs(struct json_writer *w, const struct api_text *t);
+/* An error of the engine in the protocol's own words: where it says messages or inputs, the client
+ * has st->prompt_name. */
+struct api_error dialect_write_named(const struct dialect_state *st, const struct api_error *e);
 /* What a client reads of an error: the sentence, for ERR_CONTEXT with the sizes. */
 void dialect_write_message(struct json_writer *w, const struct api_error *e);
 /* A piece of a reply of one event; the caller's to deinit. */
