@@ -15,6 +15,7 @@
 #define ENGINE_LEG_RETRY_MS 60000   /* after a crash loop */
 #define ENGINE_LEG_OOM_SCORE 500    /* a child goes first */
 #define ENGINE_LEG_QUEUE_MAX ((size_t)1 << 30)
+#define ENGINE_LEG_CREDIT 65536u /* bytes in one CREDIT, few of what a child may be ahead */
 #define ENGINE_LEG_IDS_MAX ((size_t)1 << 26) /* bytes of ids of one choice */
 
 /* What one choice has given, for a resume. */
@@ -30,6 +31,7 @@ struct engine_leg_request {
     struct api_order order;
     struct engine_leg_choice *choices;
     uint32_t choices_count, respawns;
+    uint32_t credit;   /* bytes that the child may have again and was not told yet */
     bool is_submitted; /* to the child at hand */
     bool is_started;   /* the client has something of it */
     bool is_resumed;   /* ... which was told the ids it has */
@@ -205,6 +207,7 @@ static bool engine_leg_submit_to_child(struct engine_leg *l, struct engine_leg_r
     if (!ok)
         return false;
     r->is_submitted = true;
+    r->credit = 0; /* this child begins with all of it */
     r->is_resumed = r->is_started;
     struct api_frame hold = {.kind = API_FRAME_HOLD, .id = r->rq->id, .hold = {true}};
     return !r->is_held || engine_leg_send(l, PIPE_DATA, &hold, e);
@@ -625,9 +628,14 @@ static void engine_leg_credit(void *self, uint64_t id, uint32_t bytes)
 {
     struct engine_leg *l = self;
     struct engine_leg_request *r = engine_leg_find(l, id);
-    struct api_frame f = {.kind = API_FRAME_CREDIT, .id = id, .credit = {bytes}};
-    if (r && r->is_submitted && bytes)
-        engine_leg_control(l, &f);
+    if (!r || !r->is_submitted)
+        return;
+    r->credit += bytes;
+    if (r->credit < ENGINE_LEG_CREDIT)
+        return;
+    struct api_frame f = {.kind = API_FRAME_CREDIT, .id = id, .credit = {r->credit}};
+    r->credit = 0;
+    engine_leg_control(l, &f);
 }
 
 static size_t engine_leg_models(void *self, struct api_model *out, size_t out_max)

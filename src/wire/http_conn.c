@@ -1,5 +1,6 @@
 #include "wire/http_conn.h"
 
+#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -35,7 +36,7 @@ struct http_conn {
     struct list link; /* first: http_server casts */
     struct http_server *server;
     struct bufferevent *bev;
-    struct event *timer, *kick, *closed;
+    struct event *timer, *kick, *closed, *flush;
     http_parser parser;
     enum http_conn_phase phase;
     enum http_conn_reply reply;
@@ -52,7 +53,7 @@ struct http_conn {
     int refusal;           /* status decided inside the parser */
     const char *refusal_text;
     void *user;
-    bool is_loopback;
+    bool is_loopback, is_direct; /* direct: written by http_conn_on_flush, not by the bufferevent */
     char peer[64];
 };
 
@@ -69,6 +70,7 @@ static void http_conn_free(struct http_conn *c)
     event_free(c->timer);
     event_free(c->kick);
     event_free(c->closed);
+    event_free(c->flush);
     bufferevent_free(c->bev);
     arena_deinit(&c->arena);
     buf_deinit(&c->text);
@@ -202,6 +204,15 @@ static bool http_conn_body_is_read(const struct http_conn *c)
     return c->phase == HTTP_CONN_PHASE_REPLY;
 }
 
+/* A bufferevent waits for the socket to be writable before each write, which costs three system
+ * calls an event of a stream; a socket nearly always takes it at once. So all that one turn of the
+ * loop has added leaves at its end, and the bufferevent gets only what did not fit. */
+static void http_conn_flush_soon(struct http_conn *c)
+{
+    if (c->is_direct)
+        event_active(c->flush, EV_TIMEOUT, 0);
+}
+
 static void http_conn_head(struct http_conn *c, int status, const char *type, const char *framing)
 {
     must(c->reply == HTTP_CONN_REPLY_NONE && !c->is_closing);
@@ -216,6 +227,7 @@ static void http_conn_head(struct http_conn *c, int status, const char *type, co
     evbuffer_add_printf(out, "%s%s\r\n", framing,
                         c->keep_alive ? "" : "Connection: close\r\n");
     c->reply = HTTP_CONN_REPLY_BEGUN;
+    http_conn_flush_soon(c);
 }
 
 void http_conn_begin(struct http_conn *c, int status, const char *content_type)
@@ -228,6 +240,17 @@ void http_conn_begin(struct http_conn *c, int status, const char *content_type)
                    c->is_chunked ? "Transfer-Encoding: chunked\r\n" : "");
 }
 
+static void http_conn_add_size(struct evbuffer *out, size_t size)
+{
+    char line[sizeof size * 2 + 2], *p = line + sizeof line;
+    *--p = '\n';
+    *--p = '\r';
+    do
+        *--p = "0123456789abcdef"[size % 16];
+    while (size /= 16);
+    evbuffer_add(out, p, (size_t)(line + sizeof line - p));
+}
+
 void http_conn_write(struct http_conn *c, str bytes)
 {
     must(c->reply == HTTP_CONN_REPLY_BEGUN);
@@ -235,10 +258,11 @@ void http_conn_write(struct http_conn *c, str bytes)
         return;
     struct evbuffer *out = bufferevent_get_output(c->bev);
     if (c->is_chunked)
-        evbuffer_add_printf(out, "%zx\r\n", bytes.len);
+        http_conn_add_size(out, bytes.len);
     evbuffer_add(out, bytes.p, bytes.len);
     if (c->is_chunked)
         evbuffer_add(out, "\r\n", 2);
+    http_conn_flush_soon(c);
     if (http_conn_is_slow(c))
         c->was_slow = true;
 }
@@ -267,6 +291,7 @@ void http_conn_end(struct http_conn *c)
         return;
     if (c->is_chunked && !c->is_head)
         evbuffer_add(bufferevent_get_output(c->bev), "0\r\n\r\n", 5);
+    http_conn_flush_soon(c);
     http_conn_finish(c);
 }
 
@@ -449,8 +474,10 @@ static int http_conn_on_headers(http_parser *parser)
     buf_init(&c->body, c->body_max);
     if (c->request.body_size && !buf_reserve(&c->body, c->request.body_size))
         return http_conn_stop(c, 413, "request body too large");
-    if (expect.p && c->request.has_body && parser->http_minor >= 1)
+    if (expect.p && c->request.has_body && parser->http_minor >= 1) {
         evbuffer_add(bufferevent_get_output(c->bev), "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        http_conn_flush_soon(c);
+    }
     return 0;
 }
 
@@ -570,6 +597,8 @@ static void http_conn_on_write(struct bufferevent *bev, void *ctx)
     struct http_conn *c = ctx;
     const struct http_handlers *h = &http_conn_options(c)->handlers;
     c->busy++;
+    if (c->is_direct && http_conn_pending(c) == 0)
+        bufferevent_disable(c->bev, EV_WRITE);
     if (c->phase == HTTP_CONN_PHASE_LINGER) {
         http_conn_linger(c);
     } else if (c->was_slow && c->is_asked) {
@@ -577,6 +606,28 @@ static void http_conn_on_write(struct bufferevent *bev, void *ctx)
         h->on_drain(h->ctx, c);
     }
     http_conn_leave(c);
+}
+
+/* What bufferevent_sock does when its socket is writable, without asking first. */
+static void http_conn_on_flush(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd, (void)what;
+    struct http_conn *c = ctx;
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+    if (http_conn_pending(c) == 0 || bufferevent_get_enabled(c->bev) & EV_WRITE)
+        return;
+    evbuffer_unfreeze(out, 1);
+    int n = evbuffer_write(out, bufferevent_getfd(c->bev));
+    int error = errno;
+    evbuffer_freeze(out, 1);
+    if (n < 0 && error != EAGAIN && error != EINTR) {
+        http_conn_close(c);
+        return;
+    }
+    if (http_conn_pending(c))
+        bufferevent_enable(c->bev, EV_WRITE);
+    if (http_conn_pending(c) <= http_conn_options(c)->limits.output_low)
+        http_conn_on_write(c->bev, c);
 }
 
 static void http_conn_on_kick(evutil_socket_t fd, short what, void *ctx)
@@ -633,7 +684,9 @@ struct http_conn *http_conn_open(struct http_server *s, struct bufferevent *bev,
     c->timer = evtimer_new(base, http_conn_on_timer, c);
     c->kick = event_new(base, -1, 0, http_conn_on_kick, c);
     c->closed = event_new(base, bufferevent_getfd(bev), EV_CLOSED, http_conn_on_closed, c);
-    must(c->timer && c->kick && c->closed);
+    c->flush = event_new(base, -1, 0, http_conn_on_flush, c);
+    must(c->timer && c->kick && c->closed && c->flush);
+    c->is_direct = o->tls == NULL || str_eq_z(peer, "unix");
     arena_init(&c->arena, HTTP_CONN_ARENA_MAX);
     buf_init(&c->text, o->limits.header_size_max);
     buf_init(&c->extra, 16384);
@@ -647,7 +700,9 @@ struct http_conn *http_conn_open(struct http_server *s, struct bufferevent *bev,
     http_server_add(s, &c->link);
     http_conn_set_phase(c, HTTP_CONN_PHASE_IDLE);
     http_conn_set_timer(c, o->limits.header_time_ms); /* a new connection has to speak */
-    bufferevent_enable(bev, EV_READ | EV_WRITE);
+    bufferevent_enable(bev, EV_READ);
+    if (c->is_direct)
+        bufferevent_disable(bev, EV_WRITE); /* until a write did not fit */
     return c;
 }
 

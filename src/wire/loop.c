@@ -107,6 +107,28 @@ void loop_timer_stop(struct loop_timer *t)
 
 void loop_timer_close(struct loop_timer *t) { loop_event_close(&t->event); }
 
+/* --- later --------------------------------------------------------------------------------- */
+
+static void loop_on_later(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd, (void)what;
+    struct loop_later *t = ctx;
+    t->on_later(t->ctx);
+}
+
+bool loop_later_open(struct loop_later *t, struct loop *l, void (*on_later)(void *ctx), void *ctx,
+                     struct err *e)
+{
+    *t = (struct loop_later){.on_later = on_later, .ctx = ctx};
+    t->event = event_new(l->base, -1, 0, loop_on_later, t);
+    return t->event || err_set(e, ERR_MEMORY, "loop: no memory for a callback");
+}
+
+/* Goes to the end of the queue being worked off: libevent looks for more before it polls. */
+void loop_later_set(struct loop_later *t) { event_active(t->event, EV_TIMEOUT, 0); }
+
+void loop_later_close(struct loop_later *t) { loop_event_close(&t->event); }
+
 /* --- descriptors --------------------------------------------------------------------------- */
 
 static void loop_on_ready(evutil_socket_t fd, short what, void *ctx)

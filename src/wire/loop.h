@@ -41,6 +41,18 @@ void loop_timer_set(struct loop_timer *t, int64_t in_ms);
 void loop_timer_stop(struct loop_timer *t);
 void loop_timer_close(struct loop_timer *t);
 
+/* Fires once, after the callbacks of this turn and before the loop waits again: what several
+ * of them have queued goes out in one piece, and without a turn of its own. */
+struct loop_later {
+    struct event *event;
+    void (*on_later)(void *ctx);
+    void *ctx;
+};
+BASE_USE_RESULT bool loop_later_open(struct loop_later *t, struct loop *l,
+                                     void (*on_later)(void *ctx), void *ctx, struct err *e);
+void loop_later_set(struct loop_later *t); /* a second time before it fires: nothing */
+void loop_later_close(struct loop_later *t);
+
 enum loop_ready { LOOP_READY_READ = 1, LOOP_READY_WRITE = 2 };
 struct loop_watch {
     struct event *events[2];

@@ -21,12 +21,13 @@ struct pipe_queue {
 struct pipe {
     struct pipe_handlers h;
     struct loop_watch watch;
+    struct loop_later flush; /* frames of one turn of the loop leave together */
     int fd;
     struct pipe_queue queues[2];
     struct pipe_queue *begun; /* whose frame is being written, or NULL */
     uint32_t begun_left;
     unsigned depth; /* of callbacks: pipe_close inside one frees later */
-    bool is_closed, has_ended;
+    bool is_closed, has_ended, is_waiting;
 };
 
 static void pipe_free(struct pipe *p)
@@ -43,6 +44,7 @@ static void pipe_end(struct pipe *p, const struct err *why)
     if (p->has_ended)
         return;
     p->has_ended = true;
+    loop_later_close(&p->flush);
     loop_watch_close(&p->watch);
     p->h.on_end(p->h.ctx, why);
 }
@@ -54,6 +56,8 @@ static void pipe_read(struct pipe *p)
         ssize_t n = read(p->fd, bytes, sizeof bytes);
         if (n > 0) {
             p->h.on_bytes(p->h.ctx, str_view(bytes, (size_t)n));
+            if (n < PIPE_READ_SIZE) /* was all: asking again would be a system call a frame */
+                return;
         } else if (n == 0) {
             pipe_end(p, NULL);
         } else if (errno == EAGAIN) {
@@ -83,6 +87,15 @@ static bool pipe_begin(struct pipe *p)
     return false;
 }
 
+/* Is told by the system when it takes more: only while it is full. */
+static void pipe_wait(struct pipe *p, bool on)
+{
+    if (p->is_waiting == on || p->has_ended)
+        return;
+    p->is_waiting = on;
+    loop_watch_set(&p->watch, LOOP_READY_WRITE, on);
+}
+
 static void pipe_write(struct pipe *p)
 {
     bool was_waiting = pipe_waiting(p) > 0;
@@ -92,9 +105,8 @@ static void pipe_write(struct pipe *p)
         ssize_t n = send(p->fd, q->bytes.p + q->at, p->begun_left, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) {
-            if (errno != EAGAIN) /* the reader finds out why, after the last bytes */
-                loop_watch_set(&p->watch, LOOP_READY_WRITE, false);
+        if (n < 0) { /* what else it is than full the reader finds out, after the last bytes */
+            pipe_wait(p, errno == EAGAIN);
             return;
         }
         q->at += (size_t)n;
@@ -106,7 +118,7 @@ static void pipe_write(struct pipe *p)
             q->at = 0;
         }
     }
-    loop_watch_set(&p->watch, LOOP_READY_WRITE, false);
+    pipe_wait(p, false);
     if (was_waiting && p->h.on_drain)
         p->h.on_drain(p->h.ctx);
 }
@@ -124,6 +136,13 @@ static void pipe_on_ready(void *ctx, enum loop_ready ready)
         pipe_free(p);
 }
 
+static void pipe_on_flush(void *ctx)
+{
+    const struct pipe *p = ctx;
+    if (!p->is_waiting)
+        pipe_on_ready(ctx, LOOP_READY_WRITE);
+}
+
 bool pipe_open(struct pipe **out, struct loop *l, int fd, const struct pipe_handlers *h,
                size_t queue_max, struct err *e)
 {
@@ -134,7 +153,9 @@ bool pipe_open(struct pipe **out, struct loop *l, int fd, const struct pipe_hand
     p->fd = fd;
     buf_init(&p->queues[PIPE_CONTROL].bytes, queue_max);
     buf_init(&p->queues[PIPE_DATA].bytes, queue_max);
-    if (!loop_watch_open(&p->watch, l, fd, pipe_on_ready, p, e)) {
+    if (!loop_later_open(&p->flush, l, pipe_on_flush, p, e) ||
+        !loop_watch_open(&p->watch, l, fd, pipe_on_ready, p, e)) {
+        loop_later_close(&p->flush);
         pipe_free(p);
         return false;
     }
@@ -147,6 +168,7 @@ void pipe_close(struct pipe *p)
 {
     if (!p || p->is_closed)
         return;
+    loop_later_close(&p->flush);
     loop_watch_close(&p->watch);
     p->is_closed = true;
     if (p->depth == 0)
@@ -170,7 +192,7 @@ bool pipe_send(struct pipe *p, enum pipe_class class, str frame)
     }
     buf_add_bytes(&q->bytes, &len, sizeof len);
     buf_add(&q->bytes, frame);
-    loop_watch_set(&p->watch, LOOP_READY_WRITE, true);
+    loop_later_set(&p->flush);
     return true;
 }
 

@@ -398,6 +398,59 @@ static void test_a_unix_socket_is_private_and_replaces_a_dead_one(void **state)
     event_base_free(base);
 }
 
+static struct http_conn *asked;
+static void keep_conn(void *ctx, struct http_conn *c)
+{
+    (void)ctx;
+    asked = c;
+    http_conn_begin(c, 200, "text/plain");
+}
+static void write_word(evutil_socket_t fd, short what, void *word)
+{
+    (void)fd, (void)what;
+    http_conn_write(asked, str_of(word));
+}
+
+/* One loop, one thread: a stream's event costs a turn of its own and no second one. */
+static void test_what_a_stream_writes_leaves_in_the_turn_that_wrote_it(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct event_base *base = event_base_new();
+    struct fixture f = {.base = base};
+    struct http_server_options o = {
+        .base = base, .connections_max = 1,
+        .handlers = {&f, fixture_header, keep_conn, fixture_gone, fixture_drain, fixture_error},
+        .limits = {.header_size_max = 4096, .pipeline_size_max = 65536, .output_high = 1 << 20,
+                   .output_low = 65536}};
+    assert_true(http_server_open(&f.server, &o, &e));
+    assert_true(http_server_listen(f.server, STR("127.0.0.1:0"), &e));
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons(http_server_port(f.server, 0))};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char got[512];
+    assert_int_equal(connect(fd, (struct sockaddr *)&in, sizeof in), 0);
+    assert_true(send(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 29, 0) == 29);
+    while (!asked)
+        event_base_loop(base, EVLOOP_ONCE);
+    event_base_loop(base, EVLOOP_NONBLOCK);
+    while (recv(fd, got, sizeof got, MSG_DONTWAIT) > 0)
+        ;
+    struct event *one = event_new(base, -1, 0, write_word, "one"),
+                 *two = event_new(base, -1, 0, write_word, "two");
+    event_active(one, EV_TIMEOUT, 0);
+    event_active(two, EV_TIMEOUT, 0);
+    event_base_loop(base, EVLOOP_ONCE);
+    ssize_t n = recv(fd, got, sizeof got, MSG_DONTWAIT);
+    assert_true(n > 0);
+    assert_true(str_eq(str_view(got, (size_t)n), STR("3\r\none\r\n3\r\ntwo\r\n")));
+    event_free(one);
+    event_free(two);
+    close(fd);
+    http_server_close(f.server);
+    event_base_free(base);
+}
+
 #define ROW(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -416,6 +469,7 @@ int main(void)
         ROW(test_a_reader_that_takes_nothing_is_gone),
         ROW(test_connections_over_the_limit_get_503_at_once),
         ROW(test_addresses_are_judged_and_bad_ones_named),
+        cmocka_unit_test(test_what_a_stream_writes_leaves_in_the_turn_that_wrote_it),
         cmocka_unit_test(test_a_unix_socket_is_private_and_replaces_a_dead_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

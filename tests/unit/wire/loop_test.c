@@ -77,6 +77,35 @@ static void test_setting_a_running_timer_moves_it(void **state)
     loop_timer_close(&b);
 }
 
+static struct loop_later later;
+static void tell_later(void *ctx)
+{
+    loop_later_set(&later);
+    loop_later_set(&later);
+    tell(ctx);
+}
+
+static void test_later_comes_once_behind_the_callbacks_of_its_turn(void **state)
+{
+    (void)state;
+    struct loop_timer a, b;
+    struct err e;
+    assert_true(loop_later_open(&later, loop, tell, "later ", &e));
+    assert_true(loop_timer_open(&a, loop, tell_later, "a ", &e));
+    assert_true(loop_timer_open(&b, loop, tell, "b ", &e));
+    loop_timer_set(&a, 0);
+    loop_timer_set(&b, 0);
+    loop_step(loop, 5);
+    assert_string_equal(story, "a b later ");
+    loop_later_set(&later);
+    loop_later_close(&later);
+    loop_step(loop, 0);
+    assert_string_equal(story, "a b later ");
+    loop_timer_close(&a);
+    loop_timer_close(&b);
+    loop_later_close(&later);
+}
+
 static void *send_thrice(void *ctx)
 {
     for (int i = 0; i < 3; i++)
@@ -145,6 +174,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_timers_fire_in_the_order_of_their_times, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_setting_a_running_timer_moves_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_later_comes_once_behind_the_callbacks_of_its_turn,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_wakes_of_another_thread_before_the_callback_are_one,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_signal_becomes_a_callback, setup, teardown),

@@ -19,13 +19,16 @@ static struct world {
     int fds[2]; /* ours, the child's */
     struct buf got;
     int ends, drains;
-    bool close_on_bytes, had_error;
+    bool close_on_bytes, had_error, answers;
 } w;
 
 static void on_bytes(void *ctx, str bytes)
 {
     (void)ctx;
     buf_add(&w.got, bytes);
+    if (w.answers)
+        assert_true(pipe_send(w.pipe, PIPE_DATA, STR("one")) &&
+                    pipe_send(w.pipe, PIPE_DATA, STR("two")));
     if (w.close_on_bytes) {
         pipe_close(w.pipe);
         w.pipe = NULL;
@@ -162,6 +165,17 @@ static void test_a_pipe_may_be_closed_by_its_own_callback(void **state)
     assert_int_equal(w.ends, 0);
 }
 
+static void test_what_a_callback_sends_leaves_in_the_same_turn(void **state)
+{
+    (void)state;
+    char got[16] = "";
+    w.answers = true;
+    assert_int_equal(write(w.fds[1], "x", 1), 1);
+    loop_step(w.loop, 0);
+    assert_int_equal(read(w.fds[1], got, sizeof got), 6);
+    assert_string_equal(got, "onetwo");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +189,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_writing_to_a_dead_child_ends_without_a_signal, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_pipe_may_be_closed_by_its_own_callback, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_a_callback_sends_leaves_in_the_same_turn, setup,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
