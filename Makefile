@@ -151,7 +151,7 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $$(call beside,$$(@D)) $(LIB)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) $(TEST_LIBS) -o $@
 
 # Without a fuzz engine a target replays its corpus; `make fuzz-NAME` hunts with clang's engine.
-$(BUILD)/tests/fuzz/%_fuzz: $(BUILD)/tests/fuzz/%_fuzz.o $(BUILD)/tests/fuzz/replay.o $(LIB)
+$(BUILD)/tests/fuzz/%_fuzz: $(BUILD)/tests/fuzz/%_fuzz.o $(BUILD)/tests/fuzz/corpus.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 

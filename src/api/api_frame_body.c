@@ -220,6 +220,7 @@ static void io_request(struct api_codec *c, struct api_request *rq)
 {
     io_enum(c, &rq->kind, API_KIND_COUNT_);
     io_u64(c, &rq->given);
+    io_u64(c, &rq->ids_hash);
     io_str(c, &rq->model);
     io_str(c, &rq->leg);
     io_str(c, &rq->suffix);

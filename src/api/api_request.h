@@ -79,8 +79,8 @@ struct api_message {
     str name;
     const struct api_part *parts;
     uint32_t parts_count;
-    /* A reply exactly as it was sampled (replay, resume). Only used on an equal model_hash; the
-     * parts always say the same in text. */
+    /* A reply exactly as it was sampled (replay: the request's ids_hash; resume: its model_hash).
+     * Only used on an equal model_hash; the parts always say the same in text. */
     const int32_t *ids;
     uint32_t ids_count;
 };
@@ -216,6 +216,7 @@ struct api_request {
 
     const struct api_message *messages;
     uint32_t messages_count;
+    uint64_t ids_hash; /* model_hash of what sampled the messages' ids; 0: no message has ids */
     const struct api_input *inputs; /* COMPLETE: prompts, choice = input * n + i; EMBED: texts */
     uint32_t inputs_count;
     str suffix;     /* COMPLETE: fill in the middle */

@@ -8,11 +8,15 @@
 #include "chat/render_builtin.h"
 #include "chat/render_turn.h"
 
+#define OPENING_MAX 256u /* a longer one is not told */
+
 struct render {
     const struct jinja_template *main, *tool; /* tool: with tools; often the same */
     str source, bos, eos;
     uint32_t caps;
     uint32_t efforts; /* bit per enum api_effort: levels that reasoning_effort may have */
+    char opening[OPENING_MAX]; /* of a reply */
+    size_t opening_len;
 };
 
 /* ---- One run ---- */
@@ -132,6 +136,7 @@ struct probe {
     struct arena scratch;
     struct run run;
     str text; /* "" when it did not render */
+    bool without_prompt;
 };
 
 static bool probe_run(struct probe *p)
@@ -141,6 +146,7 @@ static bool probe_run(struct probe *p)
     struct jinja_value think = p->run.think, effort = p->run.effort;
     run_init(&p->run, p->r, &p->rq, &p->scratch);
     p->run.heap.steps_left = PROBE_STEPS;
+    p->run.with_prompt = !p->without_prompt;
     p->run.think = think;
     p->run.effort = effort;
     bool ok = run_all(&p->run, &ignored);
@@ -288,6 +294,25 @@ static void probe_thinking(struct probe *p, struct render *r)
     probe_effort(p, r);
 }
 
+/* What the generation prompt adds behind a user's turn. */
+static void probe_opening(struct probe *p, struct render *r)
+{
+    static const struct api_message plain[] = {MESSAGE(USER, probe_user)};
+    struct arena keep;
+    probe_messages(p, plain, 1, false);
+    arena_init(&keep, (size_t)1 << 22);
+    p->without_prompt = true;
+    bool ok = probe_run(p);
+    str shorter = arena_copy(&keep, p->text);
+    p->without_prompt = false;
+    if (ok && shorter.len && probe_run(p) && str_starts(p->text, shorter) &&
+        p->text.len - shorter.len <= OPENING_MAX) {
+        r->opening_len = p->text.len - shorter.len;
+        memcpy(r->opening, p->text.p + shorter.len, r->opening_len);
+    }
+    arena_deinit(&keep);
+}
+
 static void probe_all(struct render *r)
 {
     struct probe p = {.r = r};
@@ -297,6 +322,7 @@ static void probe_all(struct render *r)
     probe_content(&p, r);
     probe_tools(&p, r);
     probe_thinking(&p, r);
+    probe_opening(&p, r);
     arena_deinit(&p.scratch);
 }
 
@@ -365,6 +391,11 @@ bool render_new(struct render **out, const struct render_source *src, struct are
 }
 
 uint32_t render_caps(const struct render *r) { return r ? r->caps : 0; }
+
+str render_opening(const struct render *r)
+{
+    return r ? str_view(r->opening, r->opening_len) : (str){"", 0};
+}
 
 str render_template(const struct render *r) { return r ? r->source : (str){"", 0}; }
 

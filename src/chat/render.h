@@ -83,6 +83,10 @@ uint32_t render_caps(const struct render *r);
 /* The source in use, "" if r is NULL. */
 str render_template(const struct render *r);
 
+/* What a template writes where a reply begins ("<|im_start|>assistant\n"), "" where that cannot be
+ * told or r is NULL. */
+str render_opening(const struct render *r);
+
 /* Renders a CHAT (or COUNT, PREFILL with messages) request into a, the request's arena. r may be
  * NULL. False: ERR_REQUEST with code no_template, template_error, tools_unsupported or "" and
  * param; ERR_LIMIT. */

@@ -113,6 +113,9 @@ static void cmd_serve_limits(const struct cmd_serve *s, struct server_options *o
     o->queue_max = cmd_serve_number(s, "limits.queue");
     o->body_max = (uint64_t)config_number(s->c->config, "limits.body");
     o->ingress_max = (uint64_t)config_number(s->c->config, "limits.ingress");
+    bool replays = config_bool(s->c->config, "cache.replay");
+    o->replay_size = replays ? (size_t)config_number(s->c->config, "cache.replay_size") : 0;
+    o->replay_ttl_ms = config_number(s->c->config, "cache.replay_ttl");
     o->ping_ms = config_number(s->c->config, "limits.ping");
     o->defer_ms = config_number(s->c->config, "limits.defer_headers");
     o->total_ms = config_number(s->c->config, "deadlines.total");

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "engine/prompt_replay.h"
+
 #define PROMPT_TEXT_MAX ((size_t)16 << 20) /* bytes of a DECODE answer: half of a frame's limit */
 
 struct job *prompt_job(struct arena *a, const struct api_request *rq)
@@ -139,7 +141,12 @@ static bool prompt_messages(const struct prompt_model *m, struct job *j, struct 
     text.trusted = prompt_trusted(&r, &j->arena, &text.trusted_count);
     if (!text.trusted)
         return api_error_set(e, ERR_LIMIT, NULL, STR("messages"), "request: out of its memory");
-    if (!tok_encode(m->tok, &text, ids, &why))
+    struct prompt_regions regions = {
+        .rows = ARENA_ARRAY(&j->arena, struct prompt_region, j->rq.messages_count)};
+    if (!regions.rows)
+        return api_error_set(e, ERR_LIMIT, NULL, STR("messages"), "request: out of its memory");
+    prompt_replay_find(m, &j->rq, &r, &regions);
+    if (!prompt_replay_encode(m, &text, &regions, &j->arena, ids, &why))
         return prompt_from(&why, "messages", e);
     if (text.add_special)
         prompt_drop_eos(m, ids);

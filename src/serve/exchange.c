@@ -9,6 +9,7 @@
 #include "base/list.h"
 #include "serve/limits.h"
 #include "serve/metrics.h"
+#include "serve/replay.h"
 
 #define EXCHANGE_MEMORY_MIN ((size_t)1 << 20) /* beside 4 times the body */
 #define EXCHANGE_OUT_MAX (DIALECT_REPLY_MAX * 3) /* escaped, twice for reasoning */
@@ -47,6 +48,8 @@ struct exchange {
     uint32_t place, tokens_done, tokens_total;
     int64_t wrote_ms; /* when the client got something last */
     bool is_submitted, is_held;
+    struct arena lent;       /* what replay put into rq */
+    struct transcript said;  /* the reply, for replay; nothing if it is not kept */
 };
 
 void exchange_make_id(char out[EXCHANGE_ID_LEN + 1])
@@ -93,6 +96,8 @@ static void exchange_free(struct exchange *x)
     metrics_end(s->o.metrics, &x->m, loop_ms());
     dialect_state_deinit(x->st);
     free(x->st);
+    transcript_deinit(&x->said);
+    arena_deinit(&x->lent);
     buf_deinit(&x->out);
     arena_deinit(&x->arena);
     free(x);
@@ -275,11 +280,29 @@ static void exchange_note(struct exchange *x, struct api_event *ev)
     }
 }
 
+/* A stop string and a deadline cut the text, but not the ids: such a reply is only text. */
+static bool exchange_is_whole(enum api_done reason)
+{
+    return reason != API_DONE_STOP_STRING && reason != API_DONE_CANCELLED &&
+           reason != API_DONE_DEADLINE && reason != API_DONE_MAX_GEN;
+}
+
+static void exchange_keep(struct exchange *x, const struct api_batch *b)
+{
+    if (!x->said.choices)
+        return;
+    transcript_add(&x->said, b);
+    for (uint32_t i = 0; i < b->events_count; i++)
+        if (b->events[i].kind == API_EVENT_DONE && exchange_is_whole(b->events[i].done.reason))
+            replay_keep(x->set->o.replay, &x->rq, &x->said, b->choice, loop_ms());
+}
+
 static void exchange_on_batch(void *ctx, const struct api_batch *b)
 {
     struct exchange *x = ctx;
     struct api_provider *p = &x->set->o.provider;
     p->credit(p->self, b->request_id, (uint32_t)api_batch_weight(b));
+    exchange_keep(x, b);
     for (uint32_t i = 0; i < b->events_count && !x->st->is_over; i++) {
         struct api_event ev = b->events[i];
         exchange_note(x, &ev);
@@ -500,6 +523,18 @@ static bool exchange_is_allowed(const struct exchange *x, struct api_error *e)
                          STR_ARG(str_sub(x->rq.model, 0, 80)));
 }
 
+/* Turns of the history that are our own replies, as they were sampled; and this one is kept. */
+static void exchange_recall(struct exchange *x)
+{
+    struct api_error ignored;
+    if (!x->set->o.replay || !x->rq.replay || x->rq.messages_count == 0)
+        return;
+    replay_match(x->set->o.replay, &x->rq, &x->lent, loop_ms());
+    if (x->rq.kind == API_KIND_CHAT &&
+        !transcript_init(&x->said, x->st->choices_count, REPLAY_TURN_MAX, &ignored))
+        transcript_deinit(&x->said);
+}
+
 static void exchange_submit(struct exchange *x)
 {
     struct api_provider *p = &x->set->o.provider;
@@ -509,6 +544,7 @@ static void exchange_submit(struct exchange *x)
         return;
     }
     exchange_fill(x);
+    exchange_recall(x);
     bool has_room = exchange_is_allowed(x, &e) && exchange_has_room(x, &e);
     metrics_begin(x->set->o.metrics, &x->m, &x->rq);
     x->is_submitted = has_room;
@@ -544,6 +580,7 @@ void exchange_start(struct exchange_set *s, struct http_conn *c, struct exchange
     x->st->request_id = str_of(x->id);
     x->st->overlong_status = s->o.overlong_status;
     arena_init(&x->arena, 4 * body + EXCHANGE_MEMORY_MIN);
+    arena_init(&x->lent, REPLAY_LENT_MAX);
     buf_init(&x->out, EXCHANGE_OUT_MAX);
     x->m = (struct metrics_request){.id = str_of(x->id), .dialect = call->dialect->name,
                                     .arrived_ms = loop_ms()};

@@ -30,12 +30,14 @@ struct exchange_call;
 struct exchange_set;
 struct limits_key;
 struct metrics;
+struct replay;
 
 struct exchange_options {
     struct loop *loop;
     struct api_provider provider;        /* of every kind and model */
     const struct dialect_limits *limits; /* outlives the set */
     struct metrics *metrics;             /* outlives the set; counts and logs each end */
+    struct replay *replay;               /* outlives the set; NULL: past replies are only text */
     uint32_t queue_max;                  /* limits.queue */
     int64_t ping_ms, defer_ms;           /* limits.ping (0: never), limits.defer_headers */
     int64_t total_ms, wait_ms, gen_ms;   /* deadlines.total, max_wait, max_gen; 0: none */

@@ -7,6 +7,7 @@
 #include "serve/metrics.h"
 #include "serve/models_leg.h"
 #include "serve/path_table.h"
+#include "serve/replay.h"
 
 #define SERVER_STOP_TICK_MS 20
 #define SERVER_FLUSH_MS 300 /* for the last bytes, after the last request has ended */
@@ -16,6 +17,7 @@ struct server {
     struct http_server *http;
     struct exchange_set *exchanges;
     struct metrics *metrics;
+    struct replay *replay;
     struct limits *limits;
     str listen[SERVER_ADDRESSES_MAX]; /* what limits knows as our names */
     uint32_t listen_count;
@@ -354,11 +356,13 @@ static bool server_init(struct server *s, const struct server_options *o, struct
                      server_on_error}};
     s->o.access.listen = s->listen;
     s->o.access.checks_host = true;
-    if (!metrics_open(&s->metrics, e) || !server_limit(s, e))
+    const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
+    if (!metrics_open(&s->metrics, e) || !server_limit(s, e) ||
+        (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;
     struct exchange_options ex = {
         .loop = o->loop, .provider = models_leg_provider(o->models), .limits = &s->o.dialect,
-        .metrics = s->metrics,
+        .metrics = s->metrics, .replay = s->replay,
         .queue_max = o->queue_max, .ping_ms = o->ping_ms, .defer_ms = o->defer_ms,
         .total_ms = o->total_ms, .wait_ms = o->wait_ms, .gen_ms = o->gen_ms,
         .overlong_status = o->overlong_status,
@@ -442,6 +446,7 @@ void server_close(struct server *s)
     loop_timer_close(&s->stop);
     http_server_close(s->http); /* each open request gets its on_gone */
     exchange_set_close(s->exchanges);
+    replay_close(s->replay);
     metrics_close(s->metrics);
     limits_close(s->limits);
     free(s);

@@ -31,6 +31,8 @@ struct server_options {
     struct http_limits http;
     uint32_t connections_max, queue_max;
     uint64_t body_max, ingress_max;
+    size_t replay_size;    /* bytes of past replies; 0: they are only text */
+    int64_t replay_ttl_ms;
     int64_t ping_ms, defer_ms, total_ms, wait_ms, gen_ms, grace_ms;
     int64_t engine_stall_ms; /* half of it without progress is degraded health */
     uint16_t overlong_status; /* 0: each dialect's own */
