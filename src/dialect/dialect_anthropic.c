@@ -3,6 +3,7 @@
 
 #include "base/map.h"
 #include "dialect/dialect_anthropic_reply.h"
+#include "dialect/dialect_client.h"
 #include "dialect/dialect_field.h"
 #include "dialect/dialect_tool.h"
 
@@ -499,4 +500,5 @@ const struct dialect dialect_anthropic = {
     .write_event = dialect_anthropic_reply_event,
     .write_error = dialect_anthropic_reply_error,
     .write_ping = dialect_anthropic_reply_ping,
+    .client = &dialect_anthropic_client,
 };

@@ -41,8 +41,15 @@ enum dialect_continue {
     DIALECT_CONTINUE_COUNT_
 };
 
+struct dialect_client_headers {
+    const struct api_header *rows; /* names in lower case */
+    uint32_t count;
+    int64_t unix_ms; /* now */
+};
+
 /* What configuration says of an upstream. Outlives its calls. */
 struct dialect_upstream {
+    str name;            /* of the leg, as STARTED tells it */
     str model;           /* the name sent; "" = the one asked for */
     uint32_t caps;       /* API_CAP bits */
     uint32_t tokens_max; /* max_output; 0 = not known */
@@ -52,12 +59,11 @@ struct dialect_upstream {
 /* What one choice has said so far. */
 struct dialect_client_choice {
     uint32_t calls_count;
-    bool in_call, is_custom, has_reason;
-    bool has_args;       /* of the open call: something came */
-    bool has_text;       /* visible text came */
+    bool in_call, has_args, has_reason;
+    bool is_wrapped;     /* the open call is a custom tool's in the form of a function */
     enum api_done reason;
     str stop;
-    struct buf input;    /* of an open custom call: arguments until they are complete */
+    struct buf args;     /* is_wrapped: until they are complete */
 };
 
 /* One call of an upstream, from write_request to its end; every protocol's own state begins with
@@ -78,12 +84,21 @@ struct dialect_client_state {
     uint64_t text_bytes, reasoning_bytes; /* for usage that an upstream does not split */
     struct buf held;      /* text that may begin a stop string which we have to find */
     bool finds_stop;      /* the protocol has no stop strings */
-    bool is_same;         /* the client speaks this protocol: events keep their raw form */
-    bool is_started, is_over; /* is_over: terminal marker seen, DONEs given */
-    bool has_raw;         /* raw is not told yet */
-    str raw;
+    bool is_same;         /* the client speaks this protocol too: events keep their raw form */
+    bool is_started, has_usage;
+    bool is_over;         /* terminal marker seen, all DONEs given */
+    struct buf raw;       /* is_same: the upstream's events that no event of ours carried yet */
     struct api_event pending[DIALECT_CLIENT_PENDING];
     uint32_t pending_count, pending_choice;
+};
+
+/* What a protocol cannot ask for: BEHAVIOUR 9.1. */
+enum dialect_client_lack {
+    DIALECT_LACKS_CHOICE = 1 << 0,   /* a call cannot be forced */
+    DIALECT_LACKS_JSON = 1 << 1,     /* any JSON object */
+    DIALECT_LACKS_PATTERN = 1 << 2,  /* regex, choice */
+    DIALECT_LACKS_N = 1 << 3,
+    DIALECT_LACKS_LOGPROBS = 1 << 4
 };
 
 struct dialect_client {
@@ -92,18 +107,16 @@ struct dialect_client {
     bool is_lines;         /* a stream is JSON by lines, not server-sent events */
     const char *key_header;  /* "authorization: Bearer ", "x-api-key: " */
     const char *const *headers; /* of each request, ends with NULL: "anthropic-version: ..." */
-    const char *const *kept;    /* the client's headers that a leg of its protocol gets, by name */
+    const char *const *kept; /* the client's headers that a leg of its protocol gets, by name */
     size_t state_size;
-    uint32_t kinds;        /* bits 1 << enum api_kind that can be asked for */
-    /* The body. Always asks for a stream, and for usage. ERR_UNSUPPORTED, fault NONE: the table of
-     * BEHAVIOUR 9.1 says skip (the leg is incapable); ERR_LIMIT: longer than out holds. */
+    uint32_t lacks;        /* dialect_client_lack bits */
+    /* The body of a CHAT. Always asks for a stream, and for usage. ERR_UNSUPPORTED: the table says
+     * skip; ERR_LIMIT: longer than out holds. */
     bool (*write_request)(struct buf *out, struct dialect_client_state *st, struct api_error *e);
     /* One event of a stream (name "" where the form has none), or one whole body of a reply that
      * came unstreamed. False: e->fault GARBAGE: not this protocol, nothing was told; any other: the
      * upstream said in its stream that it failed. */
     bool (*read_event)(struct dialect_client_state *st, str name, str data, struct api_error *e);
-    /* Bytes end. Gives what the protocol ends without a marker for; e->fault CUT: it was none. */
-    bool (*read_end)(struct dialect_client_state *st, struct api_error *e);
     /* May the request's unfinished turn (continue_last, resume) go to this upstream? */
     bool (*can_continue)(const struct dialect_upstream *leg, const struct api_request *rq);
 };
@@ -111,19 +124,25 @@ struct dialect_client {
 extern const struct dialect_client dialect_anthropic_client, dialect_ollama_client,
     dialect_openai_chat_client, dialect_responses_client;
 
-/* False: no memory for the state of so many choices. rq and leg outlive the state. */
-BASE_USE_RESULT bool dialect_client_init(struct dialect_client_state *st, const struct dialect *d,
-                                         const struct dialect_upstream *leg,
-                                         const struct api_request *rq, struct api_sink sink);
+/* rq and leg outlive the state. */
+void dialect_client_init(struct dialect_client_state *st, const struct dialect *d,
+                         const struct dialect_upstream *leg, const struct api_request *rq,
+                         struct api_sink sink);
 void dialect_client_deinit(struct dialect_client_state *st);
+/* Hands to the protocol's read_event; what was not told of a bad event is dropped. */
+BASE_USE_RESULT bool dialect_client_read(struct dialect_client_state *st, str name, str data,
+                                         struct api_error *e);
+/* The bytes ended. True: the reply is whole (all choices had their reason: DONEs are given if the
+ * marker behind them was left out). False: e->fault CUT. */
+BASE_USE_RESULT bool dialect_client_end(struct dialect_client_state *st, struct api_error *e);
 /* The error of an answer whose status is no 2xx: class of BEHAVIOUR 9.4, the upstream's own text,
- * Retry-After. header names in lower case. is_passthrough: the key was the client's own. Views into
- * body and a. */
-void dialect_client_read_error(struct api_error *out, int status, const struct api_header *headers,
-                               uint32_t headers_count, str body, struct arena *a);
-/* Whether read_event's protocol can say what the request wants, by the table of BEHAVIOUR 9.1 alone
- * (forced choice, schema, n, logprobs, continuation); `why`: the reason as Shoal-Substituted names
- * it ("n"). NULL: it can. */
+ * Retry-After (unix_ms: now, for a date). Header names in lower case. Views into body and a. */
+void dialect_client_read_error(struct api_error *out, int status, struct dialect_client_headers h,
+                               str body, struct arena *a);
+/* The same for a status and a text alone; retry_after_ms stays. */
+void dialect_client_classify(struct api_error *out, int status, str text);
+/* What the protocol cannot say of the request, as Shoal-Substituted names it ("tools", "schema",
+ * "n", "logprobs", "continue"); NULL: nothing. Capabilities are the router's to compare. */
 const char *dialect_client_lacks(const struct dialect *d, const struct dialect_upstream *leg,
                                  const struct api_request *rq);
 

@@ -1,6 +1,7 @@
 /* Ollama's /api paths: BEHAVIOUR 5.6. */
 #include <string.h>
 
+#include "dialect/dialect_client.h"
 #include "dialect/dialect_field.h"
 #include "dialect/dialect_ollama_reply.h"
 #include "dialect/dialect_tool.h"
@@ -559,4 +560,5 @@ const struct dialect dialect_ollama = {
     .write_event = dialect_ollama_reply_event,
     .write_error = dialect_ollama_reply_error,
     .write_ping = dialect_ollama_reply_ping,
+    .client = &dialect_ollama_client,
 };

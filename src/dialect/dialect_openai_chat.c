@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dialect/dialect_client.h"
 #include "dialect/dialect_field.h"
 #include "dialect/dialect_openai_reply.h"
 #include "dialect/dialect_tool.h"
@@ -559,4 +560,5 @@ const struct dialect dialect_openai_chat = {
     .write_event = dialect_openai_reply_event,
     .write_error = dialect_openai_reply_error,
     .write_ping = dialect_write_ping,
+    .client = &dialect_openai_chat_client,
 };

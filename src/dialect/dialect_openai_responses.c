@@ -1,6 +1,7 @@
 /* POST /v1/responses, and GET and DELETE by id, which know none: BEHAVIOUR 5.9. */
 #include <string.h>
 
+#include "dialect/dialect_client.h"
 #include "dialect/dialect_field.h"
 #include "dialect/dialect_responses_reply.h"
 #include "dialect/dialect_tool.h"
@@ -578,4 +579,5 @@ const struct dialect dialect_openai_responses = {
     .write_event = dialect_responses_reply_event,
     .write_error = dialect_responses_reply_error,
     .write_ping = dialect_responses_reply_ping,
+    .client = &dialect_responses_client,
 };

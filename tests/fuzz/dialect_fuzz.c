@@ -3,7 +3,38 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "dialect/dialect.h"
+#include "dialect/dialect_client.h"
+
+static void no_batch(void *ctx, const struct api_batch *b) { (void)ctx, (void)b; }
+
+/* What was read can be asked of an upstream of any protocol: valid JSON, or one sentence. */
+static void ask_of(const struct dialect *d, const struct api_request *rq, size_t body_size)
+{
+    static const struct dialect_upstream legs[] = {
+        {.name = STR_INIT("a")},
+        {.name = STR_INIT("b"), .caps = API_CAP_ALL_, .how = DIALECT_CONTINUE_SHOAL}};
+    const struct json_options options = {.depth_max = JSON_DEPTH_MAX};
+    for (size_t i = 0; i < countof(legs); i++) {
+        struct dialect_client_state *st = calloc(1, d->client->state_size);
+        struct api_error e = {0};
+        struct arena a;
+        struct json v;
+        struct buf out;
+        if (st == NULL)
+            abort();
+        arena_init(&a, 32 * body_size + ((size_t)1 << 24));
+        buf_init(&out, DIALECT_CLIENT_BODY_MAX);
+        dialect_client_init(st, d, &legs[i], rq, (struct api_sink){no_batch, NULL});
+        if (d->client->write_request(&out, st, &e) ? !json_parse(&v, buf_view(&out), &options, &a,
+                                                                 &e.err)
+                                                   : e.err.code == ERR_NONE)
+            abort();
+        dialect_client_deinit(st);
+        buf_deinit(&out);
+        arena_deinit(&a);
+        free(st);
+    }
+}
 
 static void read_as(const struct dialect *d, const struct dialect_path *path, str body,
                     uint32_t features)
@@ -25,6 +56,9 @@ static void read_as(const struct dialect *d, const struct dialect_path *path, st
     if (d->read_request(&rq, st, &in, &a, &e)) {
         if (!api_request_check(&rq, &other))
             abort();
+        for (uint32_t i = 0; rq.kind == API_KIND_CHAT && i < dialect_table_count; i++)
+            if (dialect_table[i]->client)
+                ask_of(dialect_table[i], &rq, body.len);
     } else if (e.err.code == ERR_NONE || e.param.len == 0) {
         abort();
     } else {

@@ -1,0 +1,185 @@
+#include "dialect/dialect_client.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "dialect/dialect_hear.h"
+
+#define CLIENT_KEEP_MIN ((size_t)4 << 20) /* beside 8 times the request's body */
+#define CLIENT_TEXT_MAX 200u /* bytes of an upstream's words in our sentence */
+#define CLIENT_RETRY_MAX_MS (INT64_C(600) * 1000) /* BEHAVIOUR 9.4: cooling <= 10 min */
+
+/* ---- A call ---- */
+
+void dialect_client_init(struct dialect_client_state *st, const struct dialect *d,
+                         const struct dialect_upstream *leg, const struct api_request *rq,
+                         struct api_sink sink)
+{
+    st->dialect = d;
+    st->leg = leg;
+    st->rq = rq;
+    st->sink = sink;
+    st->choices_count = api_request_choices(rq);
+    st->is_same = str_eq_z(rq->dialect, d->name) && rq->kind == API_KIND_CHAT;
+    arena_init(&st->keep, 8 * rq->body.len + CLIENT_KEEP_MIN);
+    arena_init(&st->scratch, 8 * DIALECT_CLIENT_EVENT_MAX + 8 * rq->body.len);
+    buf_init(&st->held, DIALECT_CLIENT_EVENT_MAX);
+    buf_init(&st->raw, DIALECT_CLIENT_EVENT_MAX);
+    st->choices = ARENA_ARRAY(&st->keep, struct dialect_client_choice, st->choices_count);
+    must(st->choices); /* API_CHOICES_MAX of them are far below CLIENT_KEEP_MIN */
+}
+
+void dialect_client_deinit(struct dialect_client_state *st)
+{
+    for (uint32_t i = 0; st->choices && i < st->choices_count; i++)
+        buf_deinit(&st->choices[i].args);
+    st->choices = NULL;
+    buf_deinit(&st->held);
+    buf_deinit(&st->raw);
+    arena_deinit(&st->scratch);
+    arena_deinit(&st->keep);
+}
+
+bool dialect_client_read(struct dialect_client_state *st, str name, str data, struct api_error *e)
+{
+    if (st->is_over)
+        return true;
+    bool ok = st->dialect->client->read_event(st, name, data, e);
+    dialect_hear_flush(st);
+    arena_reset(&st->scratch);
+    return ok;
+}
+
+bool dialect_client_end(struct dialect_client_state *st, struct api_error *e)
+{
+    bool ok = st->is_over || dialect_hear_end(st, e);
+    dialect_hear_flush(st);
+    arena_reset(&st->scratch);
+    return ok;
+}
+
+/* ---- What an upstream's failure means ---- */
+
+/* By status alone: BEHAVIOUR 9.4. */
+static void classify(struct api_error *out, int status)
+{
+    out->upstream_status = (uint16_t)status;
+    if (status == 401 || status == 403) {
+        out->fault = API_FAULT_AUTH;
+        out->err.code = ERR_AUTH;
+    } else if (status == 429) {
+        out->fault = API_FAULT_RATE_LIMIT;
+        out->err.code = ERR_OVERLOADED;
+        out->code = STR("rate_limited");
+    } else if (status == 408 || status >= 500) {
+        out->fault = API_FAULT_HTTP_5XX;
+        out->err.code = status == 503 || status == 529 ? ERR_OVERLOADED : ERR_UPSTREAM;
+    } else if (status >= 400) {
+        out->fault = API_FAULT_REQUEST;
+        out->err.code = status == 404 ? ERR_NOT_FOUND : ERR_REQUEST;
+    } else {
+        out->fault = API_FAULT_GARBAGE;
+        out->err.code = ERR_UPSTREAM;
+    }
+}
+
+void dialect_client_classify(struct api_error *out, int status, str text)
+{
+    classify(out, status);
+    enum err_code code = out->err.code;
+    out->upstream_text = text;
+    out->upstream_text.len = str_utf8_valid(text);
+    text = str_sub(out->upstream_text, 0, CLIENT_TEXT_MAX);
+    text.len = str_utf8_valid(text);
+    if (text.len)
+        err_set(&out->err, code, "upstream answered %u: %.*s", out->upstream_status, STR_ARG(text));
+    else
+        err_set(&out->err, code, "upstream answered %u", out->upstream_status);
+}
+
+static str text_of(struct json v, struct arena *a)
+{
+    str text = json_text(v, a);
+    return text.p ? text : (str){"", 0};
+}
+
+/* {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"}; else the bytes themselves. */
+static str words_of(str body, struct arena *a)
+{
+    const struct json_options o = {.depth_max = DIALECT_DEPTH_MAX};
+    struct err ignored;
+    struct json v;
+    if (!json_parse(&v, body, &o, a, &ignored))
+        return str_trim(body);
+    struct json error = json_member(v, "error");
+    const struct json places[] = {json_member(error, "message"), error, json_member(v, "message"),
+                                  json_member(v, "detail")};
+    for (size_t i = 0; i < countof(places); i++)
+        if (json_kind(places[i]) == JSON_KIND_STRING)
+            return text_of(places[i], a);
+    return str_trim(body);
+}
+
+static str header(const struct dialect_client_headers *h, const char *name)
+{
+    for (uint32_t i = 0; i < h->count; i++)
+        if (str_eq_z(h->rows[i].name, name))
+            return str_trim(h->rows[i].value);
+    return (str){"", 0};
+}
+
+/* Seconds, or a date (RFC 9110, 10.2.3). */
+static int64_t retry_after_ms(const struct dialect_client_headers *h)
+{
+    char text[64];
+    double n = 0;
+    struct tm t = {0};
+    str ms = header(h, "retry-after-ms"), s = header(h, "retry-after");
+    if (ms.len && str_to_double(ms, &n) && n > 0)
+        return n < (double)CLIENT_RETRY_MAX_MS ? (int64_t)n : CLIENT_RETRY_MAX_MS;
+    if (s.len && str_to_double(s, &n) && n > 0)
+        return n * 1000 < (double)CLIENT_RETRY_MAX_MS ? (int64_t)(n * 1000) : CLIENT_RETRY_MAX_MS;
+    if (s.len == 0 || s.len >= sizeof text)
+        return 0;
+    snprintf(text, sizeof text, "%.*s", STR_ARG(s));
+    if (!strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &t))
+        return 0;
+    int64_t out = (int64_t)timegm(&t) * 1000 - h->unix_ms;
+    return out < 0 ? 0 : out > CLIENT_RETRY_MAX_MS ? CLIENT_RETRY_MAX_MS : out;
+}
+
+void dialect_client_read_error(struct api_error *out, int status, struct dialect_client_headers h,
+                               str body, struct arena *a)
+{
+    *out = (struct api_error){.retry_after_ms = retry_after_ms(&h)};
+    dialect_client_classify(out, status, words_of(body, a));
+    if (status >= 300 && status < 400) {
+        str to = str_sub(header(&h, "location"), 0, 120);
+        err_set(&out->err, ERR_UPSTREAM, "upstream answered %d to %.*s; redirects are not followed",
+                status, STR_ARG(to));
+    }
+}
+
+/* ---- What a protocol lacks ---- */
+
+const char *dialect_client_lacks(const struct dialect *d, const struct dialect_upstream *leg,
+                                 const struct api_request *rq)
+{
+    uint32_t lacks = d->client->lacks;
+    bool is_pattern = rq->format.kind == API_FORMAT_REGEX || rq->format.kind == API_FORMAT_CHOICE;
+    bool is_forced = rq->tool_choice == API_TOOL_CHOICE_REQUIRED ||
+                     rq->tool_choice == API_TOOL_CHOICE_NAMED;
+    if (rq->tools_count && is_forced && lacks & DIALECT_LACKS_CHOICE)
+        return "tools";
+    if ((is_pattern && lacks & DIALECT_LACKS_PATTERN) ||
+        (rq->format.kind == API_FORMAT_JSON && lacks & DIALECT_LACKS_JSON))
+        return "schema";
+    if (rq->n > 1 && lacks & DIALECT_LACKS_N)
+        return "n";
+    if (rq->logprobs && lacks & DIALECT_LACKS_LOGPROBS)
+        return "logprobs";
+    if ((rq->continue_last || rq->resume) && !d->client->can_continue(leg, rq))
+        return "continue";
+    return NULL;
+}
