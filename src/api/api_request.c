@@ -115,6 +115,14 @@ uint32_t api_request_choices(const struct api_request *rq)
 }
 
 /* splitmix64's finaliser: neighbouring choices get unrelated seeds. */
+bool api_request_has_tools(const struct api_request *rq)
+{
+    for (uint32_t i = 0; i < rq->tools_count; i++)
+        if (rq->tools[i].kind != API_TOOL_HOSTED)
+            return true;
+    return false;
+}
+
 uint64_t api_request_seed(const struct api_request *rq, uint32_t choice)
 {
     if (choice == 0)

@@ -339,6 +339,8 @@ BASE_USE_RESULT bool api_request_check(const struct api_request *rq, struct api_
 
 /* Choices of the reply, each with a DONE: CHAT n, COMPLETE inputs * n, else 1. */
 uint32_t api_request_choices(const struct api_request *rq);
+/* Whether a model here could call one of the tools: hosted ones run elsewhere. */
+bool api_request_has_tools(const struct api_request *rq);
 /* Seed of one choice: the request's own for choice 0, derived from (seed, choice) after it. */
 uint64_t api_request_seed(const struct api_request *rq, uint32_t choice);
 

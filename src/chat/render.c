@@ -79,7 +79,7 @@ static bool run_template(struct run *run, struct err *e)
     struct jinja_heap *h = &run->heap;
     struct jinja_value tools = jinja_value_none();
     struct vars v = {.count = 0};
-    bool has_tools = run->rq->tools_count > 0;
+    bool has_tools = api_request_has_tools(run->rq);
     if (has_tools && !render_turn_tools(&run->turns, &tools, e))
         return false;
     set_var(&v, STR("messages"), render_turn_messages(&run->turns));
@@ -107,7 +107,7 @@ static void run_init(struct run *run, const struct render *r, const struct api_r
 {
     *run = (struct run){.r = r, .rq = rq, .heap = jinja_heap(scratch), .with_prompt = true};
     run->turns = (struct render_turns){.rq = rq, .caps = r->caps,
-                                       .t = rq->tools_count ? r->tool : r->main};
+                                       .t = api_request_has_tools(rq) ? r->tool : r->main};
     run->think.kind = run->effort.kind = JINJA_UNDEFINED;
 }
 
@@ -583,7 +583,7 @@ bool render_request(const struct render *r, const struct api_request *rq, struct
     if (r == NULL)
         return api_error_set(e, ERR_REQUEST, "no_template", STR("messages"), "messages: this model "
                              "has no chat template; raw completion works");
-    if (rq->tools_count && !(r->caps & RENDER_CAP_TOOLS))
+    if (api_request_has_tools(rq) && !(r->caps & RENDER_CAP_TOOLS))
         return api_error_set(e, ERR_REQUEST, "tools_unsupported", STR("tools"), "tools: this "
                              "model's template has no form for tools");
     arena_init(&scratch, RENDER_SCRATCH_MAX);

@@ -46,7 +46,7 @@ static bool prompt_check_built(const struct api_request *rq, struct api_error *e
 {
     if (rq->kind == API_KIND_EMBED)
         return prompt_refuse(e, "input", "embeddings are");
-    if (rq->tools_count)
+    if (api_request_has_tools(rq))
         return prompt_refuse(e, "tools", "tool calls are");
     if (rq->format.kind != API_FORMAT_TEXT)
         return prompt_refuse(e, "format", "structured output is");

@@ -294,7 +294,9 @@ static void test_A32_every_wrong_field_is_named_with_what_was_expected(void **st
     (void)state;
     for (size_t i = 0; i < countof(wrong_rows); i++) {
         struct asked q;
-        ask(&q, wrong_rows[i].body);
+        struct dialect_limits limits = dialect_limits_default;
+        limits.features = 0;
+        ask_with(&q, wrong_rows[i].body, &limits, NULL, 0);
         if (q.ok || strncmp(q.e.err.text, wrong_rows[i].error, strlen(wrong_rows[i].error)) != 0 ||
             q.e.err.code != wrong_rows[i].code)
             fail_msg("%s\n want '%s'\n got  '%s'", wrong_rows[i].body, wrong_rows[i].error,

@@ -34,7 +34,7 @@ static void test_every_field_arrives(void **state)
     assert_true(r->messages_count == 2 && r->messages[0].role == API_ROLE_SYSTEM && r->stream);
     assert_true(r->temperature == 0.5f && r->top_p == 0.9f && r->tokens_max == 7);
     assert_true(r->logprobs == 3 && r->effort == API_EFFORT_LOW && !r->parallel_tool_calls);
-    assert_true(str_eq_z(r->session, "s1") && str_eq_z(r->agent, "u") && r->tools_count == 0);
+    assert_true(str_eq_z(r->session, "s1") && str_eq_z(r->agent, "u") && r->tools_count == 1);
     assert_true(play_has_note(&p, "ignored_field", "include[1]"));
     assert_true(play_has_note(&p, "ignored_field", "text.verbosity"));
     assert_true(play_has_note(&p, "tool_skipped", "tools[0]"));

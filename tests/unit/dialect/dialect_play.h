@@ -29,7 +29,7 @@ struct play {
     struct buf out;
     bool ok;
     const struct api_header *headers; /* set before play_ask */
-    uint32_t headers_count, features;
+    uint32_t headers_count, features, lacks; /* beside what is built; of what is built */
     bool keeps_client_header;
 };
 
@@ -41,7 +41,7 @@ static inline void play_ask(struct play *p, const char *target, const char *body
     struct dialect_in in = {.headers = p->headers, .headers_count = p->headers_count,
                             .request_id = STR("req_0123456789abcdefABCDEF"),
                             .time_s = 1785000000, .limits = &limits};
-    limits.features |= p->features;
+    limits.features = (limits.features | p->features) & ~p->lacks;
     limits.keeps_client_header = p->keeps_client_header;
     arena_init(&p->a, 8 * strlen(body) + ((size_t)1 << 20));
     buf_init(&p->out, (size_t)1 << 24);
@@ -83,11 +83,12 @@ struct play_wrong {
     const char *target, *body, *error;
     enum err_code code;
 };
-/* Each body is refused with a sentence that begins like this, and its path. */
+/* Each body is refused with a sentence that begins like this, and its path, where neither tools nor
+ * thinking nor schemas are built. */
 static inline void play_refuse(const struct play_wrong *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        struct play p = {.ok = false};
+        struct play p = {.lacks = DIALECT_TOOLS | DIALECT_THINK | DIALECT_SCHEMA};
         play_ask(&p, rows[i].target, rows[i].body);
         if (p.ok || strncmp(p.e.err.text, rows[i].error, strlen(rows[i].error)) != 0 ||
             p.e.err.code != rows[i].code)
