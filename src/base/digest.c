@@ -22,12 +22,15 @@ bool digest_128_eq(struct digest_128 a, struct digest_128 b)
     return a.low == b.low && a.high == b.high;
 }
 
-void digest_sha256_init(struct digest_sha256 *d)
+static void digest_init(struct digest_sha256 *d, const EVP_MD *kind)
 {
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1;
+    bool ok = ctx && EVP_DigestInit_ex(ctx, kind, NULL) == 1;
     *d = (struct digest_sha256){.state = ctx, .is_broken = !ok};
 }
+
+void digest_sha256_init(struct digest_sha256 *d) { digest_init(d, EVP_sha256()); }
+void digest_md5_init(struct digest_sha256 *d) { digest_init(d, EVP_md5()); }
 
 void digest_sha256_add(struct digest_sha256 *d, str bytes)
 {
@@ -75,6 +78,35 @@ bool digest_unhex(uint8_t *out, size_t size, str hex)
         if (high < 0 || low < 0)
             return false;
         out[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+static int digest_sextet(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+bool digest_unbase64(uint8_t *out, size_t size, str text)
+{
+    size_t digits = (size * 4 + 2) / 3; /* without padding */
+    if (text.len != (size + 2) / 3 * 4)
+        return false;
+    uint32_t bits = 0;
+    for (size_t i = 0, n = 0; i < text.len; i++) {
+        int v = digest_sextet(text.p[i]);
+        if (i >= digits ? text.p[i] != '=' : v < 0)
+            return false;
+        bits = bits << 6 | (uint32_t)(v < 0 ? 0 : v);
+        if (i % 4 == 3)
+            for (int shift = 16; shift >= 0 && n < size; shift -= 8)
+                out[n++] = (uint8_t)(bits >> shift);
     }
     return true;
 }

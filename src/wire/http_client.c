@@ -254,6 +254,14 @@ static void http_client_on_errands(void *ctx)
 
 /* --- what libcurl tells about a call ---------------------------------------------------------- */
 
+static void http_call_tell_header(struct http_call *call, str line)
+{
+    size_t at = str_find_byte(line, ':');
+    if (at != STR_NONE && call->handlers.on_header)
+        call->handlers.on_header(call->handlers.ctx, str_sub(line, 0, at),
+                                 str_trim(str_from(line, at + 1)));
+}
+
 static size_t http_call_on_header(char *line, size_t size, size_t count, void *ctx)
 {
     struct http_call *call = ctx;
@@ -261,8 +269,11 @@ static size_t http_call_on_header(char *line, size_t size, size_t count, void *c
     size *= count;
     if (call->state == HTTP_CALL_STATE_CANCELLED)
         return 0;
-    if (size > 2 || line[0] != '\r' || call->has_head)
-        return size;
+    if (size > 2 || line[0] != '\r' || call->has_head) {
+        if (!call->has_head)
+            http_call_tell_header(call, str_view(line, size));
+        return call->state == HTTP_CALL_STATE_CANCELLED ? 0 : size;
+    }
     call->client->curl.easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status < 200) /* 100: the answer follows */
         return size;
@@ -320,20 +331,30 @@ static bool http_call_put_headers(struct http_call *call, const struct http_call
     return call->headers || err_set(e, ERR_MEMORY, "call: no memory for headers");
 }
 
+/* libcurl copies the text. */
+static CURLcode http_call_put_text(struct http_call *call, CURLoption option, str text)
+{
+    char *z = strndup(text.len ? text.p : "", text.len);
+    CURLcode code = z ? call->client->curl.easy_setopt(call->easy, option, z)
+                      : CURLE_OUT_OF_MEMORY;
+    free(z);
+    return code;
+}
+
 static bool http_call_put_options(struct http_call *call, const struct http_call_options *o)
 {
     const struct http_client_curl *curl = &call->client->curl;
     CURLcode bad = CURLE_OK;
 #define SET(option, value) (bad |= curl->easy_setopt(call->easy, CURLOPT_##option, value))
-    char *url = strndup(o->url.p, o->url.len);
-    if (!url)
-        return false;
-    SET(URL, url);
-    free(url); /* libcurl has its copy */
+    bad |= http_call_put_text(call, CURLOPT_URL, o->url);
+    bad |= http_call_put_text(call, CURLOPT_PROXY, o->proxy);
+    bad |= http_call_put_text(call, CURLOPT_NOPROXY, o->no_proxy);
+    if (o->ca_file.len) /* the system's directory of roots stays */
+        bad |= http_call_put_text(call, CURLOPT_CAINFO, o->ca_file);
     SET(PROTOCOLS_STR, "http,https");
     SET(NOSIGNAL, 1L);
     SET(QUICK_EXIT, 1L);
-    SET(PROXY, "");
+    SET(SUPPRESS_CONNECT_HEADERS, 1L);
     SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(USERAGENT, "shoal");
     SET(HTTPHEADER, call->headers);

@@ -3,7 +3,7 @@
  * Owns:      libcurl, opened when the first client is; calls, their deadlines, kept connections.
  * Not:       what a body means (sse, dialect), whether to try again (route), keys (callers).
  * Invariant: a call ends once: on_end, or http_client_cancel and then silence. A handler may
- *            cancel and start calls. No redirects, no proxy from the environment, HTTP/1.1, no
+ *            cancel and start calls. No redirects, no proxy but the caller's, HTTP/1.1, no
  *            answer decompressed: what arrives is what was sent.
  *
  *     start -- connect_ms --> connected ------> on_head -- idle_ms between bytes --> on_end
@@ -38,6 +38,9 @@ struct http_call_handlers {
     /* why NULL: the answer is complete. ERR_CONNECT (refused, no such host, TLS), ERR_DEADLINE
      * (names the wait), ERR_UPSTREAM (broken off, not HTTP). The call is gone when this returns. */
     void (*on_end)(void *ctx, const struct err *why);
+    /* May be NULL: each header of the answer, before on_head; a proxy's are left out. Those of a
+     * 100 come too: what counts is what came last. */
+    void (*on_header)(void *ctx, str name, str value);
 };
 
 /* All views are copied. A deadline of 0 does not exist. */
@@ -48,6 +51,8 @@ struct http_call_options {
     str body;
     int64_t connect_ms, first_ms, idle_ms, total_ms;
     bool has_own_connection; /* neither a kept one nor kept afterwards */
+    str ca_file;             /* PEM roots trusted besides the system's; empty: none */
+    str proxy, no_proxy;     /* as in HTTPS_PROXY and NO_PROXY; empty: none */
     struct http_call_handlers handlers;
 };
 /* ERR_LIMIT: calls_max run; ERR_USAGE: no URL that can be called, too many headers. No handler runs

@@ -117,10 +117,37 @@ static void test_a_fake_clock_moves_only_by_hand(void **state)
     assert_true(b >= a && chrono_unix_ms(&chrono_real) > 1600000000000);
 }
 
+/* RFC 1321 appendix A.5; base64: RFC 4648 section 10. */
+static void test_transport_checksums_are_the_published_ones(void **state)
+{
+    (void)state;
+    struct err e;
+    struct digest_sha256 d;
+    uint8_t out[32];
+    char hex[33];
+    digest_md5_init(&d);
+    digest_sha256_add(&d, STR("message digest"));
+    assert_true(digest_sha256_end(&d, out, &e));
+    digest_hex(hex, out, 16);
+    assert_string_equal(hex, "f96b697d7cb7938d525a2f31aaf161d0");
+    static const struct { size_t size; const char *text, *bytes; } rows[] = {
+        {0, "", ""}, {1, "Zg==", "f"}, {2, "Zm8=", "fo"}, {3, "Zm9v", "foo"}, {6, "Zm9vYmFy",
+        "foobar"}, {1, "Zg=A", NULL}, {1, "Zg", NULL}, {2, "Zg==", NULL}, {3, "Zm9=", NULL},
+        {3, "Zm-v", NULL}, {0, "====", NULL},
+    };
+    for (size_t i = 0; i < countof(rows); i++) {
+        assert_int_equal(digest_unbase64(out, rows[i].size, str_of(rows[i].text)),
+                         rows[i].bytes != NULL);
+        if (rows[i].bytes)
+            assert_memory_equal(out, rows[i].bytes, rows[i].size);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_digests_come_out),
+        cmocka_unit_test(test_transport_checksums_are_the_published_ones),
         cmocka_unit_test(test_a_dropped_digest_cannot_answer),
         cmocka_unit_test(test_hex_is_read_strictly),
         cmocka_unit_test(test_random_bytes_differ_and_secrets_compare),

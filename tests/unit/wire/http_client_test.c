@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -25,7 +26,8 @@ static struct world {
 struct result {
     struct http_call *call;
     struct buf body;
-    int status, heads, ends;
+    int status, heads, ends, headers_after_head;
+    char length[32]; /* Content-Length */
     struct err why;
     bool has_failed, cancel_on_bytes, start_on_bytes, start_on_end;
     struct result *other;
@@ -33,7 +35,7 @@ struct result {
 
 static void start(struct result *r, const char *path, struct http_call_options o);
 
-static uint64_t on_header(void *ctx, struct http_conn *c)
+static uint64_t on_server_header(void *ctx, struct http_conn *c)
 {
     (void)ctx, (void)c;
     return 8u << 20;
@@ -101,7 +103,7 @@ static int setup(void **state)
         return -1;
     struct http_server_options o = {
         .base = loop_base(w.loop), .connections_max = 100,
-        .handlers = {NULL, on_header, on_request, on_gone, on_drain, write_error},
+        .handlers = {NULL, on_server_header, on_request, on_gone, on_drain, write_error},
         .limits = {.header_size_max = 16384, .pipeline_size_max = 4096,
                    .output_high = 64u << 20, .output_low = 1u << 20, .header_time_ms = 5000,
                    .idle_time_ms = 5000, .upload_idle_ms = 5000, .reader_idle_ms = 60000}};
@@ -139,6 +141,14 @@ static void on_bytes(void *ctx, str bytes)
     r->start_on_bytes = false;
 }
 
+static void on_header(void *ctx, str name, str value)
+{
+    struct result *r = ctx;
+    r->headers_after_head += r->heads;
+    if (str_eq_nocase(name, STR("content-length")))
+        snprintf(r->length, sizeof r->length, "%.*s", STR_ARG(value));
+}
+
 static void on_end(void *ctx, const struct err *why)
 {
     struct result *r = ctx;
@@ -159,7 +169,7 @@ static void start(struct result *r, const char *path, struct http_call_options o
     snprintf(url, sizeof url, "http://127.0.0.1:%u%s", http_server_port(w.server, 0), path);
     buf_init(&r->body, 64u << 20);
     o.url = o.url.len ? o.url : str_of(url);
-    o.handlers = (struct http_call_handlers){r, on_head, on_bytes, on_end};
+    o.handlers = (struct http_call_handlers){r, on_head, on_bytes, on_end, on_header};
     if (!http_client_start(w.client, &r->call, &o, &e))
         fail_msg("%s", e.text);
 }
@@ -207,6 +217,8 @@ static void test_an_answer_arrives_whole_with_its_status(void **state)
         assert_int_equal(r.status, cases[i].status);
         assert_int_equal(r.heads, 1);
         assert_string_equal(r.body.p, cases[i].answer);
+        assert_int_equal(atoi(r.length), (int)r.body.len); /* headers came, before the head */
+        assert_int_equal(r.headers_after_head, 0);
         buf_deinit(&r.body);
     }
     assert_int_equal(http_server_connections(w.server), 1); /* one was kept and used again */
