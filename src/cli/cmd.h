@@ -103,6 +103,15 @@ bool cmd_models_find(const struct cmd_context *c, str name, struct library_entry
 /* Where models are, as the configuration says. */
 void cmd_models_options(const struct cmd_context *c, struct library_options *out);
 
+/* --- hubs, for every command that asks one (cmd_pull.c) --- */
+
+struct hub_net_options;
+/* Endpoints, token, roots and proxies as configuration and environment say. ERR_CONFIG, ERR_IO. */
+bool cmd_pull_hub(const struct cmd_context *c, struct hub_net_options *out,
+                  struct err *e) BASE_USE_RESULT;
+/* Can our engine do something with that model_type of a config.json? */
+bool cmd_pull_supports(void *ctx, str model_type);
+
 /* --- the answer of `version -json` and of GET /version (cmd_version.c) --- */
 
 void cmd_version_put(struct buf *out);

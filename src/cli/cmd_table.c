@@ -1,6 +1,7 @@
 #include "cli/cmd.h"
 
-extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_run;
+extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_pull;
+extern const struct cmd cmd_run;
 extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_version;
 
 /* Known, but not built: refused by name. */
@@ -12,13 +13,13 @@ const struct cmd *const cmd_table[] = {
     &cmd_run,
     &cmd_daemon_ps,
     &cmd_daemon_stop,
+    &cmd_pull,
     &cmd_models_list,
     &cmd_plan,
     &cmd_inspect,
     &cmd_bench,
     &cmd_version,
     LATER("fit"),
-    LATER("pull"),
     LATER("rm"),
     LATER("remove"),
     LATER("install"),

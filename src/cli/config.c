@@ -32,6 +32,7 @@
 #define DURATION_OR(w) {.type = CONFIG_TYPE_DURATION, .words = (w), .max = YEAR_MS}
 #define WAIT {.type = CONFIG_TYPE_DURATION, .min = 1, .max = HOUR_MS} /* always ends */
 #define HEADER_SIZE {.type = CONFIG_TYPE_SIZE, .min = 1024, .max = 16 << 20}
+#define PIECE_SIZE {.type = CONFIG_TYPE_SIZE, .min = 4096, .max = 1 << 30}
 #define SIZE {.type = CONFIG_TYPE_SIZE, .max = INT64_MAX}
 #define SIZE_OR(w) {.type = CONFIG_TYPE_SIZE, .words = (w), .max = INT64_MAX}
 #define TEXT {.type = CONFIG_TYPE_TEXT}
@@ -60,10 +61,13 @@ const struct config_row config_rows[] = {
     ROW("sources.hf", PATH_OR("auto off"), "auto", "Hugging Face hub cache, read only")
     ROW("sources.lmstudio", PATH_OR("auto off"), "auto", "LM Studio's models, read only")
     ROW("sources.dirs", {.type = CONFIG_TYPE_PATHS}, "~/models", "further directories, read only")
-    LATER("hub.endpoint", TEXT, "https://huggingface.co")
-    LATER("hub.mirrors", LIST, NULL)
-    LATER("hub.token_file", PATH, NULL)
-    LATER("hub.ca_file", PATH, NULL)
+    ROW("hub.endpoint", TEXT, "https://huggingface.co", "where models are pulled from")
+    ROW("hub.mirrors", LIST, NULL, "hubs to try after it, in order")
+    ROW("hub.token_file", PATH, NULL, "our token for the hub (else HF_TOKEN)")
+    ROW("hub.ca_file", PATH, NULL, "PEM roots trusted besides the system's")
+    ROW("hub.retry", WAIT, "1s", "first wait before a piece is asked for again; doubles")
+    ROW("hub.idle", WAIT, "30s", "a connection without bytes for so long is given up")
+    ROW("hub.piece", PIECE_SIZE, "32MiB", "a download's unit")
     LATER("hub.http_pull", BOOL, "false")
     LATER("hub.allow", LIST, "*")
     ROW("keys", SECTION, NULL, "who may ask, and for what")
@@ -657,7 +661,9 @@ bool config_is(const struct config *c, const char *key, const char *word)
 str config_env(const char *name)
 {
     static const char *const names[] = {
-        "HF_HOME", "HF_HUB_CACHE", "HOME", "OLLAMA_MODELS", "SHOAL_ADDR", "SHOAL_KEY", "TERM",
+        "COLUMNS", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HOME", "HTTPS_PROXY",
+        "HTTP_PROXY", "NO_PROXY", "OLLAMA_MODELS", "PATH", "SHELL", "SHOAL_ADDR", "SHOAL_HUB",
+        "SHOAL_KEY", "TERM", "USER", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR",
     };
     size_t i = 0;
     while (i < countof(names) && strcmp(names[i], name) != 0)

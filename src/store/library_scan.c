@@ -22,11 +22,6 @@ struct library_scan_walk {
     bool is_broken; /* memory */
 };
 
-struct library_scan_piece {
-    str base;
-    uint32_t number, total;
-};
-
 /* --- names --- */
 
 static bool library_scan_digits(str s, uint32_t *out)
@@ -38,8 +33,7 @@ static bool library_scan_digits(str s, uint32_t *out)
     return true;
 }
 
-/* "BASE-00001-of-00003.gguf" */
-static bool library_scan_parse_piece(str name, struct library_scan_piece *out)
+bool library_scan_parse_piece(str name, struct library_scan_piece *out)
 {
     static const size_t tail = sizeof "-00001-of-00003.gguf" - 1;
     if (name.len <= tail || !str_ends(name, STR(".gguf")))
@@ -52,7 +46,7 @@ static bool library_scan_parse_piece(str name, struct library_scan_piece *out)
            out->number <= out->total;
 }
 
-static bool library_scan_is_auxiliary(str name)
+bool library_scan_is_auxiliary(str name)
 {
     return str_starts(name, STR("mmproj")) || str_starts(name, STR("mtp-")) ||
            str_find(name, STR("imatrix")) != STR_NONE;

@@ -15,6 +15,14 @@
 #define LIBRARY_SCAN_PIECES_MAX 512u
 #define LIBRARY_SCAN_NOTES_MAX 16u
 
+/* "BASE-00001-of-00003.gguf"; false: the name is not that of a piece. */
+struct library_scan_piece {
+    str base;
+    uint32_t number, total;
+};
+bool library_scan_parse_piece(str name, struct library_scan_piece *out) BASE_USE_RESULT;
+bool library_scan_is_auxiliary(str name); /* mmproj..., mtp-..., ...imatrix...: never a model */
+
 /* An entry and what is needed to know whether it changed. */
 struct library_scan_model {
     struct library_entry entry;
