@@ -4,7 +4,7 @@
     hub = Hub(); hub.add("o/r", {"m.gguf": bytes}); hub.fault("reset", times=2, where="cdn")
 
 Two origins: `hub.url` lists and redirects, `hub.cdn_url` serves the bytes under signed addresses.
-By hand: tests/hub/hub.py DIRECTORY serves DIRECTORY/owner/repo/FILES, and Ctrl-C "cuts the network".
+By hand: tests/hub/hub.py DIRECTORY serves DIRECTORY/owner/repo/FILES; Ctrl-C "cuts the network".
 """
 import base64
 import hashlib
