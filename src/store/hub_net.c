@@ -259,7 +259,8 @@ static bool hub_net_hop(struct hub_net_call *call, struct err *e)
         .ca_file = n->o.ca_file,
         .proxy = is_https ? n->o.proxy_https : n->o.proxy_http,
         .no_proxy = n->o.no_proxy,
-        .handlers = {call, hub_net_on_head, hub_net_on_bytes, hub_net_on_end, hub_net_on_header},
+        .handlers = {call, hub_net_on_head, hub_net_on_bytes, hub_net_on_end},
+        .on_header = hub_net_on_header,
     };
     return http_client_start(n->client, &call->http, &o, e);
 }

@@ -39,6 +39,7 @@ struct http_call {
     struct curl_slist *headers;
     char *body;
     struct http_call_handlers handlers;
+    void (*on_header)(void *ctx, str name, str value);
     struct loop_timer deadline; /* first_ms, then idle_ms */
     int64_t first_ms, idle_ms;
     enum http_call_state state;
@@ -257,9 +258,9 @@ static void http_client_on_errands(void *ctx)
 static void http_call_tell_header(struct http_call *call, str line)
 {
     size_t at = str_find_byte(line, ':');
-    if (at != STR_NONE && call->handlers.on_header)
-        call->handlers.on_header(call->handlers.ctx, str_sub(line, 0, at),
-                                 str_trim(str_from(line, at + 1)));
+    if (at != STR_NONE && call->on_header)
+        call->on_header(call->handlers.ctx, str_sub(line, 0, at),
+                        str_trim(str_from(line, at + 1)));
 }
 
 static size_t http_call_on_header(char *line, size_t size, size_t count, void *ctx)
@@ -408,6 +409,7 @@ bool http_client_start(struct http_client *c, struct http_call **out,
         return err_set(e, ERR_MEMORY, "call: no memory");
     call->client = c;
     call->handlers = o->handlers;
+    call->on_header = o->on_header;
     call->first_ms = o->first_ms;
     call->idle_ms = o->idle_ms;
     list_push_last(&c->calls, &call->link);

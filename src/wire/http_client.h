@@ -38,9 +38,6 @@ struct http_call_handlers {
     /* why NULL: the answer is complete. ERR_CONNECT (refused, no such host, TLS), ERR_DEADLINE
      * (names the wait), ERR_UPSTREAM (broken off, not HTTP). The call is gone when this returns. */
     void (*on_end)(void *ctx, const struct err *why);
-    /* May be NULL: each header of the answer, before on_head; a proxy's are left out. Those of a
-     * 100 come too: what counts is what came last. */
-    void (*on_header)(void *ctx, str name, str value);
 };
 
 /* All views are copied. A deadline of 0 does not exist. */
@@ -54,6 +51,9 @@ struct http_call_options {
     str ca_file;             /* PEM roots trusted besides the system's; empty: none */
     str proxy, no_proxy;     /* as in HTTPS_PROXY and NO_PROXY; empty: none */
     struct http_call_handlers handlers;
+    /* May be NULL: each header of the answer, before on_head; a proxy's are left out. Those of a
+     * 100 come too: what counts is what came last. */
+    void (*on_header)(void *handlers_ctx, str name, str value);
 };
 /* ERR_LIMIT: calls_max run; ERR_USAGE: no URL that can be called, too many headers. No handler runs
  * before this returns. */

@@ -169,7 +169,8 @@ static void start(struct result *r, const char *path, struct http_call_options o
     snprintf(url, sizeof url, "http://127.0.0.1:%u%s", http_server_port(w.server, 0), path);
     buf_init(&r->body, 64u << 20);
     o.url = o.url.len ? o.url : str_of(url);
-    o.handlers = (struct http_call_handlers){r, on_head, on_bytes, on_end, on_header};
+    o.handlers = (struct http_call_handlers){r, on_head, on_bytes, on_end};
+    o.on_header = on_header;
     if (!http_client_start(w.client, &r->call, &o, &e))
         fail_msg("%s", e.text);
 }
