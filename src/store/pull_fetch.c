@@ -13,7 +13,7 @@
 #define PULL_FETCH_RATE_MIN 1024    /* bytes a second of a connection; below it is a stall */
 #define PULL_FETCH_PROGRESS 65536u  /* so many bytes make a failed try a successful one */
 #define PULL_FETCH_SAVE_MS 5000     /* so often unfinished pieces are written down */
-#define PULL_FETCH_PASSES 2         /* over all pieces, when nothing tells why the sha256 is wrong */
+#define PULL_FETCH_PASSES 2 /* over all pieces, when nothing tells why the sha256 is wrong */
 #define PULL_FETCH_NOTE_MS 5000
 
 enum pull_piece_state { PULL_PIECE_FREE, PULL_PIECE_BUSY, PULL_PIECE_WRITTEN, PULL_PIECE_DONE };
