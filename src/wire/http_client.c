@@ -40,10 +40,12 @@ struct http_call {
     char *body;
     struct http_call_handlers handlers;
     void (*on_header)(void *ctx, str name, str value);
+    void (*on_fault)(void *ctx, enum http_call_fault fault);
     struct loop_timer deadline; /* first_ms, then idle_ms */
     int64_t first_ms, idle_ms;
     enum http_call_state state;
-    bool has_head, is_late;
+    size_t header_size;
+    bool has_head, is_late, is_header_long;
     bool is_paused, wants_pause; /* libcurl holds bytes back; the caller wants it so */
 };
 
@@ -105,18 +107,53 @@ static void http_call_free(struct http_call *call)
     free(call);
 }
 
+static bool http_call_is_tls(CURLcode code)
+{
+    static const CURLcode codes[] = {
+        CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM,
+        CURLE_SSL_CIPHER, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR,
+        CURLE_SSL_INVALIDCERTSTATUS, CURLE_USE_SSL_FAILED, CURLE_SSL_ENGINE_INITFAILED};
+    for (size_t i = 0; i < countof(codes); i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
+static bool http_call_is_connected(const struct http_call *call)
+{
+    double connected = 0;
+    call->client->curl.easy_getinfo(call->easy, CURLINFO_PRETRANSFER_TIME, &connected);
+    return connected > 0;
+}
+
+static enum http_call_fault http_call_fault_of(const struct http_call *call, CURLcode code)
+{
+    bool is_connected = http_call_is_connected(call);
+    if (call->is_header_long)
+        return HTTP_CALL_FAULT_HEADER;
+    if (call->is_late)
+        return call->has_head ? HTTP_CALL_FAULT_LATE_IDLE : HTTP_CALL_FAULT_LATE_FIRST;
+    if (code == CURLE_OPERATION_TIMEDOUT)
+        return is_connected ? HTTP_CALL_FAULT_LATE_TOTAL : HTTP_CALL_FAULT_LATE_CONNECT;
+    if (http_call_is_tls(code))
+        return HTTP_CALL_FAULT_TLS;
+    return is_connected ? HTTP_CALL_FAULT_BROKEN : HTTP_CALL_FAULT_CONNECT;
+}
+
 static void http_call_why(const struct http_call *call, CURLcode code, struct err *e)
 {
     const char *text = call->client->curl.easy_strerror(code);
-    double connected = 0;
-    call->client->curl.easy_getinfo(call->easy, CURLINFO_PRETRANSFER_TIME, &connected);
-    if (call->is_late)
+    bool is_connected = http_call_is_connected(call);
+    if (call->is_header_long)
+        err_set(e, ERR_UPSTREAM, "answer: its header is above %zu bytes",
+                HTTP_CLIENT_HEADER_SIZE_MAX);
+    else if (call->is_late)
         err_set(e, ERR_DEADLINE, "%s: nothing came for %lld ms",
                 call->has_head ? "body" : "answer",
                 (long long)(call->has_head ? call->idle_ms : call->first_ms));
     else if (code == CURLE_OPERATION_TIMEDOUT)
-        err_set(e, ERR_DEADLINE, "%s: %s", connected > 0 ? "call" : "connect", text);
-    else if (connected <= 0)
+        err_set(e, ERR_DEADLINE, "%s: %s", is_connected ? "call" : "connect", text);
+    else if (!is_connected)
         err_set(e, ERR_CONNECT, "connect: %s", text);
     else
         err_set(e, ERR_UPSTREAM, "%s: %s", call->has_head ? "body" : "answer", text);
@@ -127,9 +164,16 @@ static void http_call_end(struct http_call *call, CURLcode code)
     struct http_call_handlers h = call->handlers;
     struct err why;
     bool is_good = code == CURLE_OK && call->has_head;
-    if (!is_good)
-        http_call_why(call, code == CURLE_OK ? CURLE_GOT_NOTHING : code, &why);
+    enum http_call_fault fault = HTTP_CALL_FAULT_BROKEN;
+    void (*on_fault)(void *ctx, enum http_call_fault fault) = call->on_fault;
+    if (!is_good) {
+        code = code == CURLE_OK ? CURLE_GOT_NOTHING : code;
+        fault = http_call_fault_of(call, code);
+        http_call_why(call, code, &why);
+    }
     http_call_free(call);
+    if (!is_good && on_fault)
+        on_fault(h.ctx, fault);
     h.on_end(h.ctx, is_good ? NULL : &why);
 }
 
@@ -270,6 +314,11 @@ static size_t http_call_on_header(char *line, size_t size, size_t count, void *c
     size *= count;
     if (call->state == HTTP_CALL_STATE_CANCELLED)
         return 0;
+    call->header_size += size;
+    if (call->header_size > HTTP_CLIENT_HEADER_SIZE_MAX) { /* only newer versions have a limit */
+        call->is_header_long = true;
+        return 0;
+    }
     if (size > 2 || line[0] != '\r' || call->has_head) {
         if (!call->has_head)
             http_call_tell_header(call, str_view(line, size));
@@ -410,6 +459,7 @@ bool http_client_start(struct http_client *c, struct http_call **out,
     call->client = c;
     call->handlers = o->handlers;
     call->on_header = o->on_header;
+    call->on_fault = o->on_fault;
     call->first_ms = o->first_ms;
     call->idle_ms = o->idle_ms;
     list_push_last(&c->calls, &call->link);

@@ -20,6 +20,7 @@
 #include "base/str.h"
 
 #define HTTP_CLIENT_HEADERS_MAX 16
+#define HTTP_CLIENT_HEADER_SIZE_MAX ((size_t)64 << 10) /* bytes of an answer's whole header */
 
 struct loop;
 struct http_client;
@@ -30,6 +31,16 @@ BASE_USE_RESULT bool http_client_open(struct http_client **out, struct loop *l, 
                                       struct err *e);
 void http_client_close(struct http_client *c); /* cancels what runs; NULL is allowed */
 uint32_t http_client_calls(const struct http_client *c);
+
+/* What a failed call failed at. */
+enum http_call_fault {
+    HTTP_CALL_FAULT_CONNECT,      /* no such host, refused, unreachable */
+    HTTP_CALL_FAULT_TLS,          /* handshake, certificate */
+    HTTP_CALL_FAULT_LATE_CONNECT, /* name, connection and handshake took connect_ms */
+    HTTP_CALL_FAULT_LATE_FIRST, HTTP_CALL_FAULT_LATE_IDLE, HTTP_CALL_FAULT_LATE_TOTAL,
+    HTTP_CALL_FAULT_BROKEN,       /* closed before its end, or not HTTP */
+    HTTP_CALL_FAULT_HEADER        /* its header is above HTTP_CLIENT_HEADER_SIZE_MAX */
+};
 
 struct http_call_handlers {
     void *ctx;
@@ -54,6 +65,8 @@ struct http_call_options {
     /* May be NULL: each header of the answer, before on_head; a proxy's are left out. Those of a
      * 100 come too: what counts is what came last. */
     void (*on_header)(void *handlers_ctx, str name, str value);
+    /* May be NULL: right before on_end with a `why`, its kind. */
+    void (*on_fault)(void *handlers_ctx, enum http_call_fault fault);
 };
 /* ERR_LIMIT: calls_max run; ERR_USAGE: no URL that can be called, too many headers. No handler runs
  * before this returns. */
