@@ -157,6 +157,7 @@ $(BUILD)/tests/fuzz/%_fuzz: $(BUILD)/tests/fuzz/%_fuzz.o $(BUILD)/tests/fuzz/cor
 
 # The endpoint with a script in the place of engine children (tests/agents/scripted.c).
 SCRIPTED = $(BUILD)/tests/agents/scripted
+E2E_BINARIES = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(SCRIPTED)
 $(SCRIPTED): $(BUILD)/src/cli/main.o $(BUILD)/tests/agents/scripted.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
@@ -295,7 +296,7 @@ test: ## everything that must hold, from a clean machine; ends with "N passed, N
 	@$(MAKE) --no-print-directory -k -j$$(nproc) TIER=full full-programs || true
 	@$(MAKE) --no-print-directory TIER=full full
 
-full-programs: $(BUILD)/shoal $(BUILD)/bench/serve/stress $(SCRIPTED) $(QUICK) $(TINY) $(REAL) $(VENV)/ok \
+full-programs: $(E2E_BINARIES) $(QUICK) $(TINY) $(REAL) $(VENV)/ok \
                tiny models templates asan-programs tsan-programs
 full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" "oracle=$(ORACLE)" \
@@ -304,7 +305,7 @@ full:
 	    $(QUICK) $(TINY) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 ORACLE = $(VENV)/bin/python tests/golden/logits/oracle.py $(BUILD)/models
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
-e2e: $(BUILD)/shoal $(BUILD)/bench/serve/stress $(SCRIPTED) $(VENV)/ok tiny ## the binary from outside
+e2e: $(E2E_BINARIES) $(VENV)/ok tiny ## the binary from outside
 	$(E2E)
 
 test-long: ## the full product of the numerics contract, many seeds: hours

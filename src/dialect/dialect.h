@@ -64,9 +64,9 @@ struct dialect_call {
 struct dialect_choice {
     struct buf content, reasoning;
     struct buf logprobs, calls; /* JSON, elements of an array */
-    uint32_t calls_count, content_chars;
+    uint32_t calls_count, content_chars; /* calls_count: whole ones */
     struct dialect_call call;
-    bool is_begun, in_call, is_done;
+    bool is_begun, in_call, is_done; /* in_call: call is open; at the end of a reply: cut */
     enum api_done reason;
     str stop; /* reason STOP_STRING: which */
 };
@@ -80,6 +80,7 @@ struct dialect_state {
     bool stream, include_usage;
     bool is_begun;         /* bytes of the reply are out, pings too: errors are in-band */
     bool is_over;          /* the last byte is written */
+    bool hides_reasoning;  /* the client wants no thinking: what comes all the same is dropped */
     uint32_t choices_count, choices_done;
     struct dialect_choice *choices;
     str leg, leg_model;

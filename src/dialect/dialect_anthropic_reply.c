@@ -151,6 +151,11 @@ static bool close_block(struct buf *out, struct dialect_state *st)
     put_signature(signature, st);
     if (open == ANTHROPIC_NONE)
         return true;
+    if (open == ANTHROPIC_CALL && c->in_call && !st->stream) { /* cut: shoal.partial_call has it */
+        c->calls.len = own(st)->open_from;
+        own(st)->blocks_count--;
+        return true;
+    }
     if (st->stream) {
         struct buf json = dialect_write_piece();
         if (open == ANTHROPIC_THINKING)
@@ -202,6 +207,7 @@ static bool open_block(struct buf *out, struct dialect_state *st, enum dialect_a
     if (!close_block(out, st))
         return false;
     own(st)->open = kind;
+    own(st)->open_from = st->choices[0].calls.len;
     own(st)->hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a: pieces do not show in it */
     if (own(st)->blocks_count++ && !st->stream && !add(st, ","))
         return false;
@@ -274,15 +280,30 @@ static bool on_text(struct buf *out, struct dialect_state *st, str text)
     return last == text.len || dialect_write_append(st, held, str_from(text, last));
 }
 
+/* "call_..." of the engine is "toolu_..." here. */
+static bool name_call(struct dialect_state *st)
+{
+    struct dialect_call *call = &st->choices[0].call;
+    char id[128];
+    if (!str_starts(call->id, STR("call_")))
+        return true;
+    str rest = str_sub(call->id, strlen("call_"), sizeof id - 16);
+    snprintf(id, sizeof id, "toolu_%.*s", STR_ARG(rest));
+    call->id = dialect_write_keep(st, str_of(id));
+    return call->id.len > 0;
+}
+
 static bool on_call(struct buf *out, struct dialect_state *st, const struct api_event *ev)
 {
-    if (ev->kind == API_EVENT_CALL_END)
-        return close_block(out, st);
+    if (ev->kind == API_EVENT_CALL_BEGIN && !close_block(out, st))
+        return false;
     if (!dialect_write_keep_call(st, 0, ev))
         return false;
     st->choices[0].content.len = 0;
+    if (ev->kind == API_EVENT_CALL_END)
+        return close_block(out, st);
     if (ev->kind == API_EVENT_CALL_BEGIN)
-        return open_block(out, st, ANTHROPIC_CALL);
+        return name_call(st) && open_block(out, st, ANTHROPIC_CALL);
     if (st->stream && ev->call.args.len)
         stream_delta(out, st, "input_json_delta", "partial_json", ev->call.args);
     return true;
@@ -362,8 +383,7 @@ static bool on_done(struct buf *out, struct dialect_state *st, enum api_done rea
 static bool on_event(struct buf *out, struct dialect_state *st, const struct api_event *ev)
 {
     bool is_text = ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING;
-    bool is_call = ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS ||
-                   ev->kind == API_EVENT_CALL_END;
+    bool is_call = dialect_write_is_call(ev);
     if (st->stream && (is_call || (is_text && ev->text.text.len)))
         start_stream(out, st);
     if (ev->kind == API_EVENT_CONTENT)
@@ -383,7 +403,7 @@ static bool on_event(struct buf *out, struct dialect_state *st, const struct api
     } else if (ev->kind == API_EVENT_TOKENS) {
         own(st)->tokens_count += ev->tokens.tokens_count;
     }
-    return ev->kind != API_EVENT_DONE || on_done(out, st, ev->done.reason);
+    return ev->kind != API_EVENT_DONE || on_done(out, st, st->choices[0].reason);
 }
 
 void dialect_anthropic_reply_event(struct buf *out, struct dialect_state *st, uint32_t choice,
@@ -391,7 +411,7 @@ void dialect_anthropic_reply_event(struct buf *out, struct dialect_state *st, ui
 {
     struct api_error e;
     must(choice == 0);
-    if (st->is_over)
+    if (st->is_over || (st->hides_reasoning && ev->kind == API_EVENT_REASONING))
         return;
     if (ev->kind == API_EVENT_ERROR) {
         dialect_anthropic_reply_error(out, st, &ev->error);

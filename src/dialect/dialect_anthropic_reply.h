@@ -23,6 +23,7 @@ struct dialect_anthropic_state {
     bool omits_thinking; /* display: omitted */
     uint32_t blocks_count; /* opened so far */
     enum dialect_anthropic_block open;
+    size_t open_from;      /* not streamed: where the open block begins */
     uint64_t hash;         /* of the open block's reasoning */
     uint64_t tokens_count; /* COUNT */
     uint32_t prompt_tokens, cached_tokens; /* as known at the start */

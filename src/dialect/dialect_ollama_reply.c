@@ -91,7 +91,8 @@ static void put_end(struct json_writer *w, struct dialect_state *st, enum api_do
     bool is_load = own(st)->kind == API_KIND_LOAD || own(st)->kind == API_KIND_UNLOAD;
     json_key_z(w, "done");
     json_put_bool(w, true);
-    dialect_write_text_z(w, "done_reason", done_reason(st, reason));
+    dialect_write_text_z(w, "done_reason",
+                         done_reason(st, dialect_write_reason(&st->choices[0], reason)));
     if (!is_load)
         put_times(w, st);
     json_key_z(w, "shoal");
@@ -240,8 +241,10 @@ static bool keep_calls(struct dialect_state *st, uint32_t choice, const struct a
 {
     struct dialect_choice *c = &st->choices[choice];
     struct dialect_call *call = &c->call;
+    if (!dialect_write_keep_call(st, choice, ev))
+        return false;
     if (ev->kind != API_EVENT_CALL_END)
-        return dialect_write_keep_call(st, choice, ev);
+        return true;
     struct buf json = dialect_write_piece();
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
@@ -337,10 +340,9 @@ void dialect_ollama_reply_event(struct buf *out, struct dialect_state *st, uint3
                                 const struct api_event *ev)
 {
     struct api_error e;
-    bool is_call = ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS ||
-                   ev->kind == API_EVENT_CALL_END;
+    bool is_call = dialect_write_is_call(ev);
     bool is_text = own(st)->kind < API_KIND_LIST;
-    if (st->is_over)
+    if (st->is_over || (st->hides_reasoning && ev->kind == API_EVENT_REASONING))
         return;
     if (ev->kind == API_EVENT_ERROR) {
         dialect_ollama_reply_error(out, st, &ev->error);

@@ -16,30 +16,37 @@ struct delta {
     const char *finish;
 };
 
-static void put_call_delta(struct json_writer *w, const struct api_event *ev)
+/* A call's own members: whole, as it begins (no arguments yet), or a piece of the arguments. The
+ * free text of a custom tool is its input. */
+static void put_call(struct json_writer *w, const struct dialect_call *c, bool is_named, str args)
 {
-    const struct api_call *c = &ev->call;
+    bool is_custom = c->kind == API_TOOL_CUSTOM;
+    if (is_named) {
+        dialect_write_text(w, "id", c->id);
+        dialect_write_text_z(w, "type", is_custom ? "custom" : "function");
+    }
+    json_key_z(w, is_custom ? "custom" : "function");
+    json_open_object(w);
+    if (is_named)
+        dialect_write_text(w, "name", c->name);
+    dialect_write_text(w, is_custom ? "input" : "arguments", args);
+    json_close_object(w);
+}
+
+static void put_call_delta(struct json_writer *w, const struct dialect_call *c,
+                           const struct api_event *ev)
+{
     bool begins = ev->kind == API_EVENT_CALL_BEGIN;
     json_key_z(w, "tool_calls");
     json_open_array(w);
     json_open_object(w);
-    dialect_write_u64(w, "index", c->index);
-    if (begins) {
-        dialect_write_text(w, "id", c->id);
-        dialect_write_text_z(w, "type", "function");
-    }
-    json_key_z(w, "function");
-    json_open_object(w);
-    if (begins) {
-        dialect_write_text(w, "name", c->name);
-    }
-    dialect_write_text(w, "arguments", begins ? (str){"", 0} : c->args);
-    json_close_object(w);
+    dialect_write_u64(w, "index", ev->call.index);
+    put_call(w, c, begins, begins ? (str){"", 0} : ev->call.args);
     json_close_object(w);
     json_close_array(w);
 }
 
-static void put_delta(struct json_writer *w, const struct delta *d)
+static void put_delta(struct json_writer *w, const struct dialect_state *st, const struct delta *d)
 {
     json_key_z(w, "delta");
     json_open_object(w);
@@ -52,7 +59,7 @@ static void put_delta(struct json_writer *w, const struct delta *d)
     } else if (d->ev && d->ev->kind == API_EVENT_CONTENT) {
         dialect_write_text(w, "content", d->ev->text.text);
     } else if (d->ev && d->ev->kind != API_EVENT_DONE) {
-        put_call_delta(w, d->ev);
+        put_call_delta(w, &st->choices[d->choice].call, d->ev);
     }
     json_close_object(w);
 }
@@ -86,7 +93,7 @@ static void chunk(struct buf *out, struct dialect_state *st, const struct delta 
     if (d) {
         json_open_object(&w);
         dialect_write_u64(&w, "index", d->choice);
-        put_delta(&w, d);
+        put_delta(&w, st, d);
         put_delta_logprobs(&w, d->role ? NULL : d->ev);
         json_key_z(&w, "finish_reason");
         if (d->finish)
@@ -126,7 +133,8 @@ static void stream_event(struct buf *out, struct dialect_state *st, uint32_t cho
 {
     struct dialect_choice *c = &st->choices[choice];
     bool is_text = ev->kind == API_EVENT_REASONING || ev->kind == API_EVENT_CONTENT;
-    bool is_call = ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS;
+    bool is_call = ev->kind == API_EVENT_CALL_BEGIN ||
+                   (ev->kind == API_EVENT_CALL_ARGS && ev->call.args.len);
     if ((is_text && ev->text.text.len == 0) || !(is_text || is_call || ev->kind == API_EVENT_DONE))
         return;
     if (!c->is_begun) {
@@ -143,22 +151,17 @@ static void stream_event(struct buf *out, struct dialect_state *st, uint32_t cho
 
 /* ---- Not streamed ---- */
 
-/* Calls are kept as JSON whose last string, the arguments, is open until CALL_END. */
-static bool remember_call(struct dialect_state *st, struct dialect_choice *c,
-                          const struct api_event *ev)
+/* A whole call as the next element; one that is cut does not get here. */
+static bool remember_call(struct dialect_state *st, struct dialect_choice *c)
 {
-    struct buf *to = &c->calls;
-    if (to->size_max == 0)
-        buf_init(to, st->reply_max ? st->reply_max : DIALECT_REPLY_MAX);
-    if (ev->kind == API_EVENT_CALL_ARGS)
-        return json_add_escaped(to, ev->call.args);
-    if (ev->kind == API_EVENT_CALL_END)
-        return buf_add_z(to, "\"}}");
-    bool ok = buf_add_z(to, c->calls_count++ ? ",{\"id\":\"" : "{\"id\":\"");
-    ok = ok && json_add_escaped(to, ev->call.id);
-    ok = ok && buf_add_z(to, "\",\"type\":\"function\",\"function\":{\"name\":\"");
-    ok = ok && json_add_escaped(to, ev->call.name);
-    return ok && buf_add_z(to, "\",\"arguments\":\"");
+    struct buf json = dialect_write_piece();
+    struct json_writer w = json_writer(&json);
+    json_open_object(&w);
+    put_call(&w, &c->call, true, buf_view(&c->call.args));
+    json_close_object(&w);
+    bool ok = dialect_write_append_json(st, &c->calls, &json);
+    buf_deinit(&json);
+    return ok;
 }
 
 static void put_message(struct json_writer *w, const struct dialect_choice *c)
@@ -236,9 +239,7 @@ static void too_long(struct buf *out, struct dialect_state *st)
 static void whole_event(struct buf *out, struct dialect_state *st, uint32_t choice,
                         const struct api_event *ev)
 {
-    bool is_call = ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS ||
-                   ev->kind == API_EVENT_CALL_END;
-    if (is_call && !remember_call(st, &st->choices[choice], ev)) {
+    if (ev->kind == API_EVENT_CALL_END && !remember_call(st, &st->choices[choice])) {
         too_long(out, st);
     } else if (ev->kind == API_EVENT_DONE && dialect_write_is_last(st)) {
         whole(out, st, ev->done.reason);
@@ -250,11 +251,12 @@ static void whole_event(struct buf *out, struct dialect_state *st, uint32_t choi
 void dialect_openai_reply_event(struct buf *out, struct dialect_state *st, uint32_t choice,
                                 const struct api_event *ev)
 {
-    if (st->is_over)
+    if (st->is_over || (st->hides_reasoning && ev->kind == API_EVENT_REASONING))
         return;
     if (ev->kind == API_EVENT_ERROR) {
         dialect_openai_reply_error(out, st, &ev->error);
-    } else if (!dialect_write_remember(st, choice, ev)) {
+    } else if (!dialect_write_remember(st, choice, ev) ||
+               (dialect_write_is_call(ev) && !dialect_write_keep_call(st, choice, ev))) {
         too_long(out, st);
     } else if (st->stream) {
         stream_event(out, st, choice, ev);

@@ -33,24 +33,12 @@ static bool optional_text(struct dialect_read *r, struct json v, str *out)
 /* The value on one line: an event of a stream may not hold line feeds. */
 static bool keep_line(struct dialect_read *r, struct json v, str *out)
 {
-    str raw = json_raw(v);
-    char *to = arena_alloc_text(r->a, raw.len + 1);
-    bool in_text = false;
-    size_t n = 0;
-    if (to == NULL)
-        return dialect_read_array(r, SIZE_MAX, 1) != NULL;
-    for (size_t i = 0; i < raw.len; i++) {
-        bool is_blank = raw.p[i] == ' ' || raw.p[i] == '\n' || raw.p[i] == '\r' ||
-                        raw.p[i] == '\t';
-        if (raw.p[i] == '"')
-            in_text = !in_text;
-        if (in_text || !is_blank)
-            to[n++] = raw.p[i];
-        if (in_text && raw.p[i] == '\\')
-            to[n++] = raw.p[++i]; /* valid JSON: a byte follows */
-    }
-    *out = str_view(to, n);
-    return true;
+    struct buf line;
+    buf_init(&line, json_raw(v).len + 1);
+    bool ok = dialect_write_compact(&line, json_raw(v));
+    *out = ok ? arena_copy(r->a, buf_view(&line)) : (str){NULL, 0};
+    buf_deinit(&line);
+    return out->p != NULL || dialect_read_array(r, SIZE_MAX, 1) != NULL;
 }
 
 /* ---- Items ---- */

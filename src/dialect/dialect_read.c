@@ -521,6 +521,8 @@ bool dialect_read_finish(struct dialect_read *r)
     r->st->time_s = r->in->time_s;
     r->st->stream = rq->stream;
     r->st->seed = rq->seed;
+    r->st->hides_reasoning = rq->effort == API_EFFORT_NONE ||
+                             (rq->effort == API_EFFORT_DEFAULT && rq->think == API_THINK_OFF);
     r->st->choices_count = api_request_choices(rq);
     r->st->choices = dialect_read_array(r, r->st->choices_count, sizeof *r->st->choices);
     return r->st->choices != NULL && api_request_check(rq, r->e);

@@ -397,7 +397,7 @@ static bool on_text(struct buf *out, struct dialect_state *st, const struct api_
 static bool on_call(struct buf *out, struct dialect_state *st, const struct api_event *ev)
 {
     if (ev->kind == API_EVENT_CALL_END)
-        return close_item(out, st, "completed");
+        return dialect_write_keep_call(st, 0, ev) && close_item(out, st, "completed");
     if (ev->kind == API_EVENT_CALL_BEGIN)
         return close_item(out, st, "completed") && dialect_write_keep_call(st, 0, ev) &&
                open_item(out, st, RESPONSES_CALL);
@@ -430,8 +430,7 @@ static bool on_done(struct buf *out, struct dialect_state *st, enum api_done rea
 static bool on_event(struct buf *out, struct dialect_state *st, const struct api_event *ev)
 {
     bool is_text = ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING;
-    bool is_call = ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS ||
-                   ev->kind == API_EVENT_CALL_END;
+    bool is_call = dialect_write_is_call(ev);
     if (is_call || (is_text && ev->text.text.len))
         start_stream(out, st);
     if (is_text)
@@ -439,7 +438,7 @@ static bool on_event(struct buf *out, struct dialect_state *st, const struct api
     if (is_call)
         return on_call(out, st, ev);
     return dialect_write_remember(st, 0, ev) &&
-           (ev->kind != API_EVENT_DONE || on_done(out, st, ev->done.reason));
+           (ev->kind != API_EVENT_DONE || on_done(out, st, st->choices[0].reason));
 }
 
 void dialect_responses_reply_event(struct buf *out, struct dialect_state *st, uint32_t choice,
@@ -447,7 +446,7 @@ void dialect_responses_reply_event(struct buf *out, struct dialect_state *st, ui
 {
     struct api_error e;
     must(choice == 0);
-    if (st->is_over)
+    if (st->is_over || (st->hides_reasoning && ev->kind == API_EVENT_REASONING))
         return;
     if (ev->kind == API_EVENT_ERROR) {
         dialect_responses_reply_error(out, st, &ev->error);

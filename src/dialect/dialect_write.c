@@ -72,7 +72,7 @@ static bool remember_event(struct dialect_state *st, struct dialect_choice *c,
         st->usage = ev->usage;
         break;
     case API_EVENT_DONE:
-        c->reason = ev->done.reason;
+        c->reason = dialect_write_reason(c, ev->done.reason);
         if (ev->done.reason == API_DONE_STOP_STRING)
             c->stop = dialect_write_keep(st, ev->done.stop);
         st->choices_done += !c->is_done;
@@ -96,15 +96,47 @@ bool dialect_write_remember(struct dialect_state *st, uint32_t choice, const str
 
 bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const struct api_event *ev)
 {
-    struct dialect_call *call = &st->choices[choice].call;
+    struct dialect_choice *c = &st->choices[choice];
+    struct dialect_call *call = &c->call;
     if (ev->kind == API_EVENT_CALL_ARGS)
         return dialect_write_append(st, &call->args, ev->call.args);
+    if (ev->kind == API_EVENT_CALL_END) {
+        c->calls_count += c->in_call;
+        c->in_call = false;
+        return true;
+    }
+    c->in_call = true;
     call->index = ev->call.index;
     call->kind = ev->call.tool_kind;
     call->id = dialect_write_keep(st, ev->call.id);
     call->name = dialect_write_keep(st, ev->call.name);
     call->name_space = dialect_write_keep(st, ev->call.name_space);
     call->args.len = 0;
+    return call->id.len == ev->call.id.len && call->name.len == ev->call.name.len &&
+           call->name_space.len == ev->call.name_space.len;
+}
+
+enum api_done dialect_write_reason(const struct dialect_choice *c, enum api_done reason)
+{
+    bool promises = reason == API_DONE_CALLS || reason == API_DONE_TOOL_LIMIT;
+    if (!promises || c->calls_count)
+        return reason;
+    return c->in_call ? API_DONE_MAX_TOKENS : API_DONE_EOS;
+}
+
+bool dialect_write_compact(struct buf *out, str json)
+{
+    bool in_text = false;
+    for (size_t i = 0; i < json.len; i++) {
+        bool is_blank = json.p[i] == ' ' || json.p[i] == '\n' || json.p[i] == '\r' ||
+                        json.p[i] == '\t';
+        if (json.p[i] == '"')
+            in_text = !in_text;
+        if ((in_text || !is_blank) && !buf_add_byte(out, json.p[i]))
+            return false;
+        if (in_text && json.p[i] == '\\' && !buf_add_byte(out, json.p[++i]))
+            return false; /* valid JSON: a byte follows */
+    }
     return true;
 }
 
@@ -126,7 +158,10 @@ void dialect_write_call_object(struct json_writer *w, struct dialect_state *st,
     arena_init(&a, 4 * call->args.len + ((size_t)1 << 20));
     if (json_parse(&v, buf_view(&call->args), &options, &a, &ignored) &&
         json_kind(v) == JSON_KIND_OBJECT) {
-        json_put_raw(w, json_raw(v));
+        struct buf line = dialect_write_piece();
+        dialect_write_compact(&line, json_raw(v));
+        json_put_raw(w, buf_view(&line));
+        buf_deinit(&line);
     } else {
         add_note(st, "arguments_not_object", call->name);
         json_put_raw(w, STR("{}"));
@@ -218,6 +253,17 @@ static void put_truncated(struct json_writer *w, const struct api_queued *q)
     json_close_object(w);
 }
 
+/* What there is of a call when the reply was cut inside it; of several choices the first one's. */
+static void put_partial_call(struct json_writer *w, const struct dialect_choice *c)
+{
+    json_key_z(w, "partial_call");
+    json_open_object(w);
+    dialect_write_text(w, "id", c->call.id);
+    dialect_write_text(w, "name", c->call.name);
+    dialect_write_text(w, "arguments", buf_view(&c->call.args));
+    json_close_object(w);
+}
+
 void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
                          enum api_done reason)
 {
@@ -226,7 +272,8 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
     dialect_write_text(w, "leg", st->leg);
     dialect_write_text(w, "model", st->leg_model);
     dialect_write_u64(w, "seed", st->seed);
-    dialect_write_text_z(w, "finish", api_event_done_name(reason));
+    dialect_write_text_z(w, "finish", api_event_done_name(dialect_write_reason(
+                                          &st->choices[0], reason)));
     put_timings(w, &st->usage);
     json_key_z(w, "cache");
     json_open_object(w);
@@ -237,6 +284,11 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
     json_close_object(w);
     if (st->queued.cut_messages)
         put_truncated(w, &st->queued);
+    for (uint32_t i = 0; i < st->choices_count; i++)
+        if (st->choices[i].in_call) {
+            put_partial_call(w, &st->choices[i]);
+            break;
+        }
     json_key_z(w, "warnings");
     json_open_array(w);
     for (uint32_t i = 0; i < st->notes_count; i++) {

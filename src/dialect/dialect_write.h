@@ -23,9 +23,19 @@ static inline bool dialect_write_is_last(const struct dialect_state *st)
 }
 /* A copy that lives as long as the state; "" when its memory is full. */
 str dialect_write_keep(struct dialect_state *st, str s);
-/* CALL_BEGIN, CALL_ARGS: keeps the open call of a choice. False when it did not fit. */
+static inline bool dialect_write_is_call(const struct api_event *ev)
+{
+    return ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_CALL_ARGS ||
+           ev->kind == API_EVENT_CALL_END;
+}
+/* A CALL_* event: keeps the call of a choice from its beginning until the next one's, and whether
+ * it is open. False when it did not fit. */
 bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const struct api_event *ev);
-/* The arguments of the open call as a JSON object; {} and a warning when they are none. */
+/* What a reply may not end with is put right: a finish that promises calls, and none was whole. */
+enum api_done dialect_write_reason(const struct dialect_choice *c, enum api_done reason);
+/* JSON on one line: an event of a stream may not hold line feeds. */
+bool dialect_write_compact(struct buf *out, str json);
+/* The arguments of the kept call as a JSON object on one line; {} and a warning if not. */
 void dialect_write_call_object(struct json_writer *w, struct dialect_state *st,
                                const struct dialect_call *call);
 /* Appends text to one of the buffers of a choice, made at first use. False when it is full. */

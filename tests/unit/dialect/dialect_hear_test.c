@@ -169,7 +169,7 @@ static void say_call(struct play *p, struct chrono_rng *rng, uint32_t index)
 {
     static const char *const args[] = {"{}", "{\"a\":1}", "{\"q\":\"u \\\"x\\\"\",\"n\":[1,2]}"};
     char id[16];
-    snprintf(id, sizeof id, "call_%u", index);
+    snprintf(id, sizeof id, "c_%u", index);
     play_call(p, index, id, args[chrono_rng_below(rng, countof(args))]);
 }
 
