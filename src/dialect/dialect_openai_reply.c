@@ -83,9 +83,8 @@ static void put_delta_logprobs(struct json_writer *w, const struct api_event *ev
 /* d NULL: the chunk of the usage, without choices. */
 static void chunk(struct buf *out, struct dialect_state *st, const struct delta *d)
 {
-    struct buf json;
-    buf_init(&json, CHUNK_MAX);
-    struct json_writer w = json_writer(&json);
+    struct json_writer w = json_writer(out);
+    buf_add_z(out, "data: ");
     json_open_object(&w);
     dialect_openai_write_head(&w, st, "chatcmpl-", "chat.completion.chunk");
     json_key_z(&w, "choices");
@@ -114,8 +113,7 @@ static void chunk(struct buf *out, struct dialect_state *st, const struct delta 
         dialect_write_shoal(&w, st, st->choices[d->choice].reason);
     }
     json_close_object(&w);
-    dialect_write_sse(out, &json);
-    buf_deinit(&json);
+    buf_add_z(out, "\n\n");
 }
 
 static void stream_done(struct buf *out, struct dialect_state *st)

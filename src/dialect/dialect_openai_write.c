@@ -23,8 +23,9 @@ const char *dialect_openai_write_finish(enum api_done reason)
 void dialect_openai_write_head(struct json_writer *w, const struct dialect_state *st,
                                const char *id, const char *object)
 {
-    char fingerprint[32];
-    snprintf(fingerprint, sizeof fingerprint, "fp_%016llx", (unsigned long long)st->model_hash);
+    char fingerprint[] = "fp_0123456789abcdef";
+    for (int i = 0; i < 16; i++)
+        fingerprint[3 + i] = "0123456789abcdef"[st->model_hash >> (60 - 4 * i) & 15];
     json_key_z(w, "id");
     dialect_write_id(w, st, id);
     dialect_write_text_z(w, "object", object);

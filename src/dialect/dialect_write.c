@@ -204,9 +204,11 @@ void dialect_write_id(struct json_writer *w, const struct dialect_state *st, con
     char id[64];
     str letters = str_starts(st->request_id, STR("req_")) ? str_from(st->request_id, 4)
                                                           : st->request_id;
-    snprintf(id, sizeof id, "%s%.*s", prefix, (int)base_min(letters.len, 40),
-             letters.len ? letters.p : "");
-    json_put_text_z(w, id);
+    size_t at = strlen(prefix), len = base_min(letters.len, sizeof id - at);
+    memcpy(id, prefix, at);
+    if (len)
+        memcpy(id + at, letters.p, len);
+    json_put_text(w, str_view(id, at + len));
 }
 
 static double ms_of(uint64_t ns) { return (double)(ns / 1000) / 1000; }
