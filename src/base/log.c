@@ -14,7 +14,7 @@
  * copy into the ring and one write. */
 static struct {
     pthread_mutex_t lock;
-    struct log_options options; /* set once by log_init, before there are threads */
+    struct log_options options; /* set by log_init */
     atomic_int level;
     uint64_t lines; /* written since start; line i lies in ring[i % LOG_RING_LINES] */
     struct {
@@ -230,15 +230,17 @@ LOG_LEVEL_FUNCTION(log_debug, LOG_LEVEL_DEBUG)
 
 static void log_crash(void) { log_dump(STDERR_FILENO); }
 
-void log_init(const struct log_options *o)
+int log_init(const struct log_options *o)
 {
     pthread_mutex_lock(&log_state.lock);
+    int before = log_state.options.fd;
     log_state.options = *o;
     if (!log_state.options.name)
         log_state.options.name = "";
     atomic_store(&log_state.level, (int)o->level);
     pthread_mutex_unlock(&log_state.lock);
     base_set_crash_hook(log_crash);
+    return before;
 }
 
 void log_set_level(enum log_level level)

@@ -30,8 +30,9 @@ struct log_options {
     int fd;           /* -1: the ring only */
     const char *name; /* "serve", "engine": stands in each line; a literal */
 };
-/* At start; registers the ring with must(). Before it, lines go to the ring only. */
-void log_init(const struct log_options *o);
+/* At start: registers the ring with must(). Before it, lines go to the ring only. */
+/* Again: other options. The descriptor that lines went to so far, -1 for none. */
+int log_init(const struct log_options *o);
 void log_set_level(enum log_level level);
 bool log_is_on(enum log_level level);
 

@@ -1,5 +1,3 @@
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,33 +8,34 @@
 #include "base/machine.h"
 #include "base/version.h"
 #include "cli/cmd.h"
-#include "cli/config_keys.h"
 #include "cli/daemon.h"
+#include "cli/reload.h"
 #include "cli/run_local.h"
+#include "cli/serve_settings.h"
 #include "serve/models_leg.h"
 #include "serve/server.h"
 
 #define CMD_SERVE_ADDRESSES_MAX SERVER_ADDRESSES_MAX
 #define CMD_SERVE_PRELOAD_MAX 16
 #define CMD_SERVE_CHILD_GRACE_MS 2000
+#define CMD_SERVE_QUEUE_MAX 65536u /* the most that limits.queue may be; exchange holds to it */
 #define CMD_SERVE_RUNNING_MAX 4096 /* more sequences than any model runs at once */
-#define CMD_SERVE_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
-#define CMD_SERVE_PIPELINE_MAX ((size_t)256 << 10)
-#define CMD_SERVE_IDLE_MS 75000 /* a kept connection without a request */
+#define CMD_SERVE_REPORT_MAX 65536
 
 struct cmd_serve {
     const struct cmd_context *c;
     str addresses[CMD_SERVE_ADDRESSES_MAX];
     uint32_t addresses_count;
     bool addresses_are_default;
-    struct config_keys keys;
+    struct server_options options;
+    struct models_leg_next settings;
     struct library_entry preload[CMD_SERVE_PRELOAD_MAX];
     uint32_t preload_count;
     struct library_options library;
-    struct api_load load;
     struct loop *loop;
     struct models_leg *models;
     struct server *server;
+    struct reload *reload;
     struct loop_signal on_int, on_term, on_hup;
     int signals;
 };
@@ -66,65 +65,11 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
     return run_local_load(config, l, e);
 }
 
-static bool cmd_serve_check(const struct cmd_serve *s, struct err *e)
+/* All that a reload reads too, before anything is opened. */
+static bool cmd_serve_check(struct cmd_serve *s, struct err *e)
 {
-    str version = config_text(s->c->config, "ollama_version");
-    for (size_t i = 0; i < version.len; i++)
-        if (!strchr("0123456789.", version.p[i]))
-            return err_set(e, ERR_CONFIG, "ollama_version: digits and points expected, got %.*s",
-                           STR_ARG(str_sub(version, 0, 40)));
-    return true;
-}
-
-static bool cmd_serve_keys(struct cmd_serve *s, struct err *e)
-{
-    return config_keys_load(&s->keys, s->c->config, cmd_value(s->c, "key-file"), s->c->arena, e);
-}
-
-static void cmd_serve_access(const struct cmd_serve *s, struct limits_options *o)
-{
-    const struct config_value *hosts = config_value(s->c->config, "allowed_hosts");
-    const struct config_value *origins = config_value(s->c->config, "allowed_origins");
-    *o = (struct limits_options){.keys = s->keys.keys, .keys_count = s->keys.count,
-                                 .hosts = hosts->items, .hosts_count = hosts->items_count,
-                                 .origins = origins->items,
-                                 .origins_count = origins->items_count};
-}
-
-static void cmd_serve_limits(const struct cmd_serve *s, struct server_options *o)
-{
-    cmd_serve_access(s, &o->access);
-    o->dialect = dialect_limits_default;
-    o->dialect.messages_max = cmd_serve_number(s, "limits.messages");
-    o->dialect.tools_max = cmd_serve_number(s, "limits.tools");
-    o->dialect.stop_max = cmd_serve_number(s, "limits.stop");
-    o->dialect.n_max = cmd_serve_number(s, "limits.n");
-    o->dialect.keeps_client_header = !config_bool(s->c->config, "cache.normalise.client_header");
-    o->http = (struct http_limits){
-        .header_size_max = cmd_serve_number(s, "limits.headers"),
-        .pipeline_size_max = CMD_SERVE_PIPELINE_MAX,
-        .output_high = CMD_SERVE_OUTPUT_HIGH, .output_low = CMD_SERVE_OUTPUT_HIGH / 4,
-        .header_time_ms = cmd_serve_number(s, "limits.header_time"),
-        .idle_time_ms = CMD_SERVE_IDLE_MS,
-        .upload_idle_ms = cmd_serve_number(s, "limits.upload_idle"),
-        .reader_idle_ms = cmd_serve_number(s, "limits.reader_idle"),
-    };
-    o->connections_max = cmd_serve_number(s, "limits.connections");
-    o->queue_max = cmd_serve_number(s, "limits.queue");
-    o->body_max = (uint64_t)config_number(s->c->config, "limits.body");
-    o->ingress_max = (uint64_t)config_number(s->c->config, "limits.ingress");
-    bool replays = config_bool(s->c->config, "cache.replay");
-    o->replay_size = replays ? (size_t)config_number(s->c->config, "cache.replay_size") : 0;
-    o->replay_ttl_ms = config_number(s->c->config, "cache.replay_ttl");
-    o->ping_ms = config_number(s->c->config, "limits.ping");
-    o->defer_ms = config_number(s->c->config, "limits.defer_headers");
-    o->total_ms = config_number(s->c->config, "deadlines.total");
-    o->wait_ms = config_number(s->c->config, "deadlines.max_wait");
-    o->gen_ms = config_number(s->c->config, "deadlines.max_gen");
-    o->grace_ms = config_number(s->c->config, "limits.grace");
-    o->engine_stall_ms = config_number(s->c->config, "deadlines.engine_stall");
-    str overlong = config_text(s->c->config, "limits.overlong_status");
-    o->overlong_status = str_eq_z(overlong, "413") ? 413 : str_eq_z(overlong, "400") ? 400 : 0;
+    return serve_settings_server(&s->options, s->c, s->c->config, s->c->arena, e) &&
+           serve_settings_models(&s->settings, s->c->config, s->c->arena, e);
 }
 
 /* Flag or file, SHOAL_ADDR, both loopbacks. Without keys nobody else may reach us. */
@@ -151,7 +96,7 @@ static bool cmd_serve_addresses(struct cmd_serve *s, struct err *e)
         s->addresses[i] = from[i];
         if (http_server_is_loopback(from[i]))
             continue;
-        if (s->keys.count == 0)
+        if (s->options.access.keys_count == 0)
             return err_set(e, ERR_CONFIG,
                            "listen %.*s: reachable from other machines, which needs keys",
                            STR_ARG(from[i]));
@@ -191,15 +136,9 @@ static bool cmd_serve_preload(struct cmd_serve *s, struct err *e)
 
 static bool cmd_serve_log(const struct cmd_serve *s, struct err *e)
 {
-    const struct config_value *file = config_value(s->c->config, "logging.file");
-    struct log_options o = {.fd = STDERR_FILENO, .name = "serve"};
-    must(log_level_parse(config_text(s->c->config, "logging.level"), &o.level));
-    o.form = config_is(s->c->config, "logging.format", "json") ? LOG_FORM_JSON : LOG_FORM_TEXT;
-    if (file->is_set) {
-        o.fd = open(file->text.p, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        if (o.fd < 0)
-            return err_set_errno(e, errno, "logging.file %.*s", STR_ARG(file->text));
-    }
+    struct log_options o;
+    if (!serve_settings_log(&o, s->c->config, e))
+        return false;
     log_init(&o);
     return true;
 }
@@ -232,11 +171,27 @@ static void cmd_serve_on_signal(void *ctx)
     server_stop(s->server);
 }
 
-/* A closed terminal must not end the server. */
+/* POST /v1/admin/reload. */
+static bool cmd_serve_reload(void *ctx, struct buf *report, struct buf *problems, struct err *e)
+{
+    struct cmd_serve *s = ctx;
+    return reload_run(s->reload, report, problems, e);
+}
+
 static void cmd_serve_on_hangup(void *ctx)
 {
-    (void)ctx;
-    log_warn("SIGHUP: reading the configuration again is not built yet");
+    struct buf report, problems;
+    struct err e = {0};
+    buf_init(&report, CMD_SERVE_REPORT_MAX);
+    buf_init(&problems, CMD_SERVE_REPORT_MAX);
+    if (!cmd_serve_reload(ctx, &report, &problems, &e)) { /* the first was logged */
+        str rest = buf_view(&problems), line;
+        for (bool is_first = true; str_split(&rest, '\n', &line); is_first = false)
+            if (!is_first && line.len)
+                log_error("reload: %.*s", STR_ARG(line));
+    }
+    buf_deinit(&report);
+    buf_deinit(&problems);
 }
 
 static void cmd_serve_on_stopped(void *ctx)
@@ -295,19 +250,20 @@ static bool cmd_serve_open_models(struct cmd_serve *s, const struct server_optio
 {
     static const char *const argv[] = {"shoal", "engine", NULL};
     const struct config *config = s->c->config;
-    const struct config_value *aliases = config_value(config, "aliases");
     cmd_models_options(s->c, &s->library);
     struct models_leg_options m = {
         .loop = s->loop, .build_id = run_local_build_id(s->c->arena), .argv = argv,
-        .library = &s->library, .aliases = aliases->items, .aliases_count = aliases->items_count,
-        .load = &s->load, .resident_max = cmd_serve_number(s, "engine.resident"),
-        .waiting_max = o->queue_max + CMD_SERVE_RUNNING_MAX,
+        .library = &s->library, .aliases = s->settings.aliases,
+        .aliases_count = s->settings.aliases_count, .settings = s->settings.settings,
+        .settings_count = s->settings.settings_count,
+        .resident_max = cmd_serve_number(s, "engine.resident"),
+        .waiting_max = CMD_SERVE_QUEUE_MAX + CMD_SERVE_RUNNING_MAX,
         .keep_alive_ms = config_number(config, "engine.keep_alive"),
         .min_residency_ms = config_number(config, "engine.min_residency"),
         .swap_wait_ms = config_number(config, "engine.swap_wait"),
         .engine_stall_ms = o->engine_stall_ms,
         .load_stall_ms = config_number(config, "deadlines.load_stall")};
-    if (!cmd_serve_load(s, &s->load, e) || !models_leg_open(&s->models, &m, e))
+    if (!cmd_serve_load(s, &m.load, e) || !models_leg_open(&s->models, &m, e))
         return false;
     for (uint32_t i = 0; i < s->preload_count; i++) {
         if (!models_leg_add(s->models, &s->preload[i], e))
@@ -324,8 +280,13 @@ static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct
     o->loop = s->loop;
     o->models = s->models;
     o->on_stopped = cmd_serve_on_stopped;
+    o->reload = cmd_serve_reload;
     o->ctx = s;
-    return server_open(&s->server, o, e) && cmd_serve_listen(s, e) &&
+    if (!server_open(&s->server, o, e))
+        return false;
+    struct reload_target t = {.c = s->c, .server = s->server, .models = s->models,
+                              .parts = serve_settings_parts};
+    return reload_open(&s->reload, &t, s->c->config, e) && cmd_serve_listen(s, e) &&
            loop_signal_open(&s->on_int, s->loop, SIGINT, cmd_serve_on_signal, s, e) &&
            loop_signal_open(&s->on_term, s->loop, SIGTERM, cmd_serve_on_signal, s, e) &&
            loop_signal_open(&s->on_hup, s->loop, SIGHUP, cmd_serve_on_hangup, s, e);
@@ -333,14 +294,13 @@ static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct
 
 static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 {
-    struct server_options o = {.version_text = STR(VERSION_TEXT)};
+    struct server_options o = s->options;
     struct buf version;
     bool has_bf16;
     buf_init(&version, 16384);
     cmd_version_put(&version);
-    cmd_serve_limits(s, &o);
     o.version = buf_view(&version);
-    o.ollama_version = config_text(s->c->config, "ollama_version");
+    o.version_text = STR(VERSION_TEXT);
     o.isa = str_of(machine_level_name(machine_level(&has_bf16)));
     signal(SIGPIPE, SIG_IGN);
     cmd_serve_raise_files();
@@ -351,6 +311,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
     }
     server_close(s->server);
     models_leg_close(s->models, CMD_SERVE_CHILD_GRACE_MS);
+    reload_close(s->reload);
     loop_signal_close(&s->on_int);
     loop_signal_close(&s->on_term);
     loop_signal_close(&s->on_hup);
@@ -362,8 +323,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_serve s = {.c = c};
-    if (!cmd_serve_check(&s, e) || !cmd_serve_keys(&s, e) ||
-        !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
+    if (!cmd_serve_check(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "cli/config_yaml.h"
 
@@ -72,7 +73,7 @@ const struct config_row config_rows[] = {
     LATER("hub.allow", LIST, "*")
     ROW("keys", SECTION, NULL, "who may ask, and for what")
     ROW("aliases", {.type = CONFIG_TYPE_MAP}, NULL, "name asked for (a glob) to local model")
-    LATER("models", SECTION, NULL)
+    ROW("models", SECTION, NULL, "what one model is served with")
     LATER("legs", SECTION, NULL)
     LATER("routes", SECTION, NULL)
     LATER("agents", SECTION, NULL)
@@ -319,6 +320,9 @@ bool config_parse(const struct config_spec *s, str text, struct arena *a, struct
 
 struct config {
     struct config_value values[countof(config_rows)];
+    const char *name; /* of its file in messages */
+    str file;         /* the file, empty if there is none */
+    char sha256[65];  /* of its text */
 };
 
 struct config_loader {
@@ -576,6 +580,7 @@ static bool config_finish(struct config_loader *l, struct config **out)
         config_check_aliases(l);
     if (l->problems_count > CONFIG_PROBLEMS_MAX)
         buf_printf(l->problems, "and %u more\n", l->problems_count - CONFIG_PROBLEMS_MAX);
+    l->c->name = l->name;
     *out = l->c;
     return l->problems_count == 0;
 }
@@ -616,6 +621,19 @@ static bool config_find_file(const struct config_input *in, struct arena *a, con
     return *path && (file_stat(&info, *path, &none) || none.code != ERR_NOT_FOUND);
 }
 
+static bool config_note_file(struct config_loader *l, str text, struct err *e)
+{
+    struct digest_sha256 d;
+    uint8_t sum[32];
+    digest_sha256_init(&d);
+    digest_sha256_add(&d, text);
+    if (!digest_sha256_end(&d, sum, e))
+        return false;
+    digest_hex(l->c->sha256, sum, sizeof sum);
+    l->c->file = arena_copy(l->arena, str_of(l->name));
+    return true;
+}
+
 bool config_load(struct config **out, const struct config_input *in, struct arena *a,
                  struct buf *problems, struct err *e)
 {
@@ -625,10 +643,10 @@ bool config_load(struct config **out, const struct config_input *in, struct aren
     if (!config_begin(&l, a, problems, e))
         return false;
     if (config_find_file(in, a, &l.name)) {
-        if (file_read(&text, l.name, CONFIG_FILE_MAX, a, &why))
-            config_take_yaml(&l, text);
-        else
+        if (!file_read(&text, l.name, CONFIG_FILE_MAX, a, &why) ||
+            !config_note_file(&l, text, &why))
             return err_set(e, why.code, "%s", why.text); /* told as any other error */
+        config_take_yaml(&l, text);
     }
     config_take_env(&l);
     config_take_flags(&l, in);
@@ -657,6 +675,43 @@ bool config_is(const struct config *c, const char *key, const char *word)
     const struct config_value *v = config_value(c, key);
     return v->is_word && str_eq_z(v->text, word);
 }
+
+bool config_place(const struct config *c, const struct config_yaml *n, const char *key,
+                  struct err *e)
+{
+    uint32_t line = n->key.p ? n->key_line : n->line, column = n->key.p ? n->key_column : n->column;
+    char text[ERR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", e->text);
+    return err_set(e, e->code, "%s:%u:%u: %s: %s", c->name, line, column, key, text);
+}
+
+static bool config_is_same_yaml(const struct config_yaml *a, const struct config_yaml *b)
+{
+    if (!a || !b)
+        return a == b;
+    if (a->kind != b->kind || a->is_null != b->is_null || a->count != b->count ||
+        !str_eq(a->text, b->text) || !str_eq(a->key, b->key))
+        return false;
+    const struct config_yaml *i = a->first, *k = b->first;
+    for (; i && k; i = i->next, k = k->next)
+        if (!config_is_same_yaml(i, k)) /* CONFIG_YAML_DEPTH bounds it */
+            return false;
+    return i == k;
+}
+
+bool config_is_same(const struct config *a, const struct config *b, const struct config_row *r)
+{
+    const struct config_value *x = &a->values[r - config_rows], *y = &b->values[r - config_rows];
+    if (x->is_set != y->is_set || !str_eq(x->text, y->text) || x->items_count != y->items_count)
+        return false;
+    for (uint32_t i = 0; i < x->items_count; i++)
+        if (!str_eq(x->items[i], y->items[i]))
+            return false;
+    return config_is_same_yaml(x->section, y->section);
+}
+
+str config_file(const struct config *c) { return c->file; }
+str config_file_sha256(const struct config *c) { return str_of(c->sha256); }
 
 str config_env(const char *name)
 {

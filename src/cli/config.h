@@ -99,6 +99,15 @@ bool config_load(struct config **out, const struct config_input *in, struct aren
 bool config_load_text(struct config **out, const char *name, str yaml, struct arena *a,
                       struct buf *problems, struct err *e) BASE_USE_RESULT;
 
+/* Puts the place of a node in front of a sentence about it: "config.yaml:14:3: KEY: ...". False. */
+bool config_place(const struct config *c, const struct config_yaml *n, const char *key,
+                  struct err *e);
+/* Is that key's value the same in both, wherever it comes from? */
+bool config_is_same(const struct config *a, const struct config *b, const struct config_row *r);
+/* The file that was read, "" if none; the sha256 of its text in hex. */
+str config_file(const struct config *c);
+str config_file_sha256(const struct config *c);
+
 /* A key that is no row, or of another type, is our mistake. */
 const struct config_value *config_value(const struct config *c, const char *key);
 int64_t config_number(const struct config *c, const char *key);

@@ -672,6 +672,12 @@ struct api_provider engine_leg_provider(struct engine_leg *l)
                                  engine_leg_credit, engine_leg_models, engine_leg_health};
 }
 
+void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load_ms)
+{
+    l->o.engine_stall_ms = engine_ms;
+    l->o.load_stall_ms = load_ms;
+}
+
 struct api_loading engine_leg_loading(const struct engine_leg *l) { return l->loading; }
 const struct api_beat *engine_leg_beat(const struct engine_leg *l) { return &l->beat; }
 int engine_leg_pid(const struct engine_leg *l) { return (int)l->proc.pid; }

@@ -52,6 +52,8 @@ void engine_leg_close(struct engine_leg *l, int64_t grace_ms);
 
 struct api_provider engine_leg_provider(struct engine_leg *l);
 
+/* Other limits of standing still, from now on. */
+void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load_ms);
 /* Bytes of the load so far; total 0: not known yet. */
 struct api_loading engine_leg_loading(const struct engine_leg *l);
 /* The last heartbeat. */

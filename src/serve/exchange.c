@@ -47,6 +47,8 @@ struct exchange {
     enum exchange_phase phase;
     uint32_t place, tokens_done, tokens_total;
     int64_t wrote_ms; /* when the client got something last */
+    int64_t wait_ms;  /* deadlines.max_wait as it was at the start */
+    str model;        /* its own name, however it was spelt */
     bool is_submitted, is_held;
     struct arena lent;       /* what replay put into rq */
     struct transcript said;  /* the reply, for replay; nothing if it is not kept */
@@ -81,6 +83,8 @@ void exchange_set_close(struct exchange_set *s)
     must(!s || list_is_empty(&s->all));
     free(s);
 }
+
+void exchange_set_change(struct exchange_set *s, const struct exchange_options *o) { s->o = *o; }
 
 uint32_t exchange_set_count(const struct exchange_set *s) { return s->count; }
 
@@ -334,7 +338,7 @@ static int64_t exchange_due(const struct exchange *x)
     bool has_begun = http_conn_has_begun(x->conn);
     int64_t due = exchange_least(-1, x->m.arrived_ms, x->rq.deadline.total_ms);
     if (x->phase == EXCHANGE_PHASE_QUEUED)
-        due = exchange_least(due, x->m.arrived_ms, o->wait_ms);
+        due = exchange_least(due, x->m.arrived_ms, x->wait_ms);
     if (x->m.is_started)
         due = exchange_least(due, x->m.started_ms, x->rq.deadline.generation_ms);
     if (x->st->stream && has_begun)
@@ -423,8 +427,8 @@ static void exchange_on_time(void *ctx)
         return;
     }
     if (x->phase == EXCHANGE_PHASE_QUEUED &&
-        exchange_is_past(now, x->m.arrived_ms, o->wait_ms)) {
-        exchange_late(x, ERR_OVERLOADED, "the longest wait", o->wait_ms);
+        exchange_is_past(now, x->m.arrived_ms, x->wait_ms)) {
+        exchange_late(x, ERR_OVERLOADED, "the longest wait", x->wait_ms);
         return;
     }
     if (x->m.is_started && exchange_is_past(now, x->m.started_ms, d->generation_ms)) {
@@ -443,17 +447,17 @@ static void exchange_on_time(void *ctx)
 static void exchange_fill_owner(struct exchange *x, const struct limits_key *key)
 {
     struct api_request *rq = &x->rq;
+    struct arena *a = &x->arena; /* a reload may free the key before the request's last words */
     if (key) {
         str scope = key->cache_scope.len ? key->cache_scope : key->name, salt = rq->scope;
-        rq->owner = key->name;
-        rq->scope = scope;
-        if (salt.len)
-            rq->scope = arena_printf(&x->arena, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt));
+        rq->owner = arena_copy(a, key->name);
+        rq->scope = salt.len ? arena_printf(a, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt))
+                             : arena_copy(a, scope);
         if (key->agent.len)
-            rq->agent = key->agent;
+            rq->agent = arena_copy(a, key->agent);
     }
     if (rq->agent.len == 0)
-        rq->agent = key ? key->name : STR("anon");
+        rq->agent = key ? rq->owner : STR("anon");
 }
 
 static void exchange_fill(struct exchange *x)
@@ -462,6 +466,8 @@ static void exchange_fill(struct exchange *x)
     struct api_request *rq = &x->rq;
     rq->id = ++x->set->last_id;
     exchange_fill_owner(x, x->call->key);
+    x->wait_ms = o->wait_ms;
+    x->model = o->on_read ? o->on_read(o->ctx, rq, &x->arena) : rq->model;
     if (!api_request_is_given(rq, API_FIELD_SEED)) {
         digest_random(&rq->seed, sizeof rq->seed);
         rq->seed >>= 64 - EXCHANGE_SEED_BITS;
@@ -495,7 +501,7 @@ static uint32_t exchange_slots(const struct exchange *x)
     const struct api_provider *p = &x->set->o.provider;
     size_t count = base_min(p->models(p->self, rows, countof(rows)), countof(rows));
     for (size_t i = 0; i < count; i++)
-        if (rows[i].slots && str_eq_nocase(rows[i].name, x->rq.model))
+        if (rows[i].slots && str_eq_nocase(rows[i].name, x->model))
             return rows[i].slots;
     return 1;
 }
@@ -504,12 +510,12 @@ static uint32_t exchange_slots(const struct exchange *x)
 static bool exchange_has_room(const struct exchange *x, struct api_error *e)
 {
     const struct metrics *m = x->set->o.metrics;
-    uint32_t slots = exchange_slots(x), open = metrics_open_of(m, x->rq.model);
+    uint32_t slots = exchange_slots(x), open = metrics_open_of(m, x->model);
     if (x->rq.kind >= API_KIND_LIST || open < (uint64_t)slots + x->set->o.queue_max)
         return true;
     api_error_set(e, ERR_OVERLOADED, "", STR(""), "%u requests run or wait for %.*s, no more may",
                   open, STR_ARG(str_sub(x->rq.model, 0, 80)));
-    e->retry_after_ms = metrics_retry_ms(m, x->rq.model, open > slots ? open - slots : 0);
+    e->retry_after_ms = metrics_retry_ms(m, x->model, open > slots ? open - slots : 0);
     return false;
 }
 
@@ -519,6 +525,7 @@ static bool exchange_is_allowed(const struct exchange *x, struct api_error *e)
         return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
     bool names_a_model = x->rq.kind != API_KIND_LIST && x->rq.kind != API_KIND_PS;
     return !names_a_model || limits_allows_model(x->call->key, x->rq.model) ||
+           limits_allows_model(x->call->key, x->model) ||
            api_error_set(e, ERR_AUTH, "forbidden", STR("model"), "this key may not ask for %.*s",
                          STR_ARG(str_sub(x->rq.model, 0, 80)));
 }
@@ -546,7 +553,7 @@ static void exchange_submit(struct exchange *x)
     exchange_fill(x);
     exchange_recall(x);
     bool has_room = exchange_is_allowed(x, &e) && exchange_has_room(x, &e);
-    metrics_begin(x->set->o.metrics, &x->m, &x->rq);
+    metrics_begin(x->set->o.metrics, &x->m, &x->rq, x->model);
     x->is_submitted = has_room;
     if (has_room && p->submit(p->self, &x->rq, (struct api_sink){exchange_on_batch, x}, &e)) {
         exchange_arm(x);

@@ -42,6 +42,10 @@ struct exchange_options {
     int64_t ping_ms, defer_ms;           /* limits.ping (0: never), limits.defer_headers */
     int64_t total_ms, wait_ms, gen_ms;   /* deadlines.total, max_wait, max_gen; 0: none */
     uint16_t overlong_status;            /* limits.overlong_status; 0: the dialect's own */
+    /* A request was read: fills what its model's configuration says where the request does not.
+     * The model's own name, under which the queue is counted; in a, or the request's. NULL: the
+     * name asked for. */
+    str (*on_read)(void *ctx, struct api_request *rq, struct arena *a);
     /* The call's request is over, before its last byte is handed on; may be NULL. */
     void (*on_end)(void *ctx, struct exchange_call *call);
     void *ctx;
@@ -59,6 +63,8 @@ struct exchange_call {
 
 BASE_USE_RESULT bool exchange_set_open(struct exchange_set **out, const struct exchange_options *o,
                                        struct err *e);
+/* Other limits and times, for requests that start from now on. */
+void exchange_set_change(struct exchange_set *s, const struct exchange_options *o);
 void exchange_set_close(struct exchange_set *s); /* none is under way; NULL is allowed */
 uint32_t exchange_set_count(const struct exchange_set *s);
 /* Ends every request with this error, in-band where something was sent. */

@@ -15,6 +15,9 @@ struct limits_peer {
 
 struct limits {
     struct limits_options o;
+    uint32_t refs;
+    void (*on_free)(void *ctx);
+    void *ctx;
     struct limits_peer peers[LIMITS_PEERS_MAX];
 };
 
@@ -27,11 +30,38 @@ bool limits_open(struct limits **out, const struct limits_options *o, struct err
     if (!l)
         return err_set(e, ERR_MEMORY, "serve: no memory for the limits");
     l->o = *o;
+    l->refs = 1;
     *out = l;
     return true;
 }
 
-void limits_close(struct limits *l) { free(l); }
+struct limits *limits_ref(struct limits *l)
+{
+    l->refs++;
+    return l;
+}
+
+void limits_close(struct limits *l)
+{
+    if (!l || --l->refs)
+        return;
+    void (*on_free)(void *ctx) = l->on_free;
+    void *ctx = l->ctx;
+    free(l);
+    if (on_free)
+        on_free(ctx);
+}
+
+void limits_set_on_free(struct limits *l, void (*on_free)(void *ctx), void *ctx)
+{
+    l->on_free = on_free;
+    l->ctx = ctx;
+}
+
+void limits_follow(struct limits *l, const struct limits *before)
+{
+    memcpy(l->peers, before->peers, sizeof l->peers);
+}
 
 bool limits_digest(uint8_t out[32], str key, struct err *e)
 {

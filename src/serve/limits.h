@@ -33,7 +33,7 @@ struct limits_key {
 };
 
 struct limits;
-/* Views outlive it. */
+/* Views live until on_free, without one as long as the program. */
 struct limits_options {
     const struct limits_key *keys;
     uint32_t keys_count;
@@ -45,7 +45,13 @@ struct limits_options {
 };
 BASE_USE_RESULT bool limits_open(struct limits **out, const struct limits_options *o,
                                  struct err *e);
-void limits_close(struct limits *l); /* NULL is allowed */
+/* A request that was let in by these keeps them, so that a reload takes nothing from it. */
+struct limits *limits_ref(struct limits *l);
+void limits_close(struct limits *l); /* gives one reference back; NULL is allowed */
+/* Called when nobody refers to what the options viewed any more. */
+void limits_set_on_free(struct limits *l, void (*on_free)(void *ctx), void *ctx);
+/* Takes over who tried wrong keys lately. */
+void limits_follow(struct limits *l, const struct limits *before);
 
 struct limits_asked {
     str host, origin, authorization, x_api_key, shoal_key; /* headers; p NULL: absent */

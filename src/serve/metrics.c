@@ -148,9 +148,10 @@ static void metrics_observe_ms(struct metrics_histogram *h, int64_t ms)
 
 /* --- a request's life ---------------------------------------------------------------------- */
 
-void metrics_begin(struct metrics *m, struct metrics_request *r, const struct api_request *rq)
+void metrics_begin(struct metrics *m, struct metrics_request *r, const struct api_request *rq,
+                   str model)
 {
-    r->open = metrics_add_open(m, rq->model);
+    r->open = metrics_add_open(m, model);
     r->agent = rq->agent;
 }
 

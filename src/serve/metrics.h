@@ -41,15 +41,16 @@ struct metrics_request {
     struct api_usage usage;
     bool is_started;
     str agent;
-    struct metrics_asked *open;   /* by the name asked for */
+    struct metrics_asked *open;   /* by the model it asks for */
     struct metrics_model *model; /* by the model that answers */
 };
 
 BASE_USE_RESULT bool metrics_open(struct metrics **out, struct err *e);
 void metrics_close(struct metrics *m); /* NULL is allowed */
 
-/* now: loop_ms. */
-void metrics_begin(struct metrics *m, struct metrics_request *r, const struct api_request *rq);
+/* now: loop_ms. model: the model's own name, under which it is counted as open. */
+void metrics_begin(struct metrics *m, struct metrics_request *r, const struct api_request *rq,
+                   str model);
 void metrics_started(struct metrics *m, struct metrics_request *r, const struct api_started *s,
                      int64_t now);
 /* Sampled tokens. */
@@ -62,7 +63,7 @@ void metrics_refused(struct metrics *m, const char *dialect, int status);
 enum metrics_outcome metrics_outcome_of_status(int status);
 const char *metrics_outcome_name(enum metrics_outcome o);
 
-/* Requests under way that asked for that name; of all names. */
+/* Requests under way that ask for that model, by its own name; those that have begun. */
 uint32_t metrics_open_of(const struct metrics *m, str name);
 uint32_t metrics_running(const struct metrics *m, str model);
 /* After so long a place among `waiting` requests of the model is free, as its completions went

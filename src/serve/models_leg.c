@@ -35,6 +35,15 @@ static bool models_leg_find_added(const struct models_leg *m, str name, struct l
     return false;
 }
 
+/* An alias of a model given by its path, which no store knows. */
+static bool models_leg_find_alias(const struct models_leg *m, str name, struct library_entry *out)
+{
+    for (uint32_t i = 0; i + 1 < m->o.aliases_count; i += 2)
+        if (str_glob(m->o.aliases[i], name))
+            return models_leg_find_added(m, m->o.aliases[i + 1], out);
+    return false;
+}
+
 enum models_leg_found { MODELS_LEG_FOUND, MODELS_LEG_ASKED, MODELS_LEG_MISSING };
 
 /* ASKED: a younger picture is on its way; it may know the name. *out views the picture or a. */
@@ -52,6 +61,8 @@ static enum models_leg_found models_leg_find(struct models_leg *m, str name, str
             return MODELS_LEG_FOUND;
         api_error_set(e, ERR_INTERNAL, "load_failed", STR("model"), "%.*s: %.*s",
                       STR_ARG(out->name), STR_ARG(out->broken));
+    } else if (models_leg_find_alias(m, name, out)) {
+        return MODELS_LEG_FOUND;
     } else if (why.code == ERR_NOT_FOUND) {
         api_error_set(e, ERR_NOT_FOUND, "model_not_found", STR("model"), "%s", why.text);
     } else if (why.code != ERR_NONE) {
@@ -362,6 +373,64 @@ struct api_provider models_leg_provider(struct models_leg *m)
 {
     return (struct api_provider){m, models_leg_submit, models_leg_cancel, models_leg_hold,
                                  models_leg_credit, models_leg_models, models_leg_health};
+}
+
+/* --- what a reload changes, what a request takes of it -------------------------------------- */
+
+void models_leg_change(struct models_leg *m, const struct models_leg_next *next)
+{
+    m->o.aliases = next->aliases;
+    m->o.aliases_count = next->aliases_count;
+    m->o.settings = next->settings;
+    m->o.settings_count = next->settings_count;
+    m->o.engine_stall_ms = next->engine_stall_ms;
+    m->o.load_stall_ms = next->load_stall_ms;
+    m->o.load.loop_tokens = next->loop_tokens;
+    m->o.load.no_prefix = next->no_prefix;
+    models_room_change(&m->room);
+}
+
+/* Only numbers have defaults in a table; the rest one by one. */
+static void models_leg_fill_fields(struct api_request *rq, const struct api_request *d)
+{
+    uint64_t missing = d->given & ~rq->given;
+#define X(name, field, type, low, high)                                                            \
+    if (missing & API_GIVEN(name))                                                                 \
+        rq->field = d->field;
+    API_NUMBERS(X)
+#undef X
+    if (missing & API_GIVEN(STOP)) {
+        rq->stop = d->stop;
+        rq->stop_count = d->stop_count;
+    }
+    if (missing & API_GIVEN(EFFORT) && !(rq->given & API_GIVEN(THINK)))
+        rq->effort = d->effort;
+    else
+        missing &= ~API_GIVEN(EFFORT);
+    rq->given |= missing;
+}
+
+static const struct models_leg_setting *models_leg_setting_of(const struct models_leg *m, str name)
+{
+    for (uint32_t i = 0; i < m->o.settings_count; i++)
+        if (str_eq_nocase(m->o.settings[i].name, name))
+            return &m->o.settings[i];
+    return NULL;
+}
+
+str models_leg_fill(struct models_leg *m, struct api_request *rq, struct arena *a)
+{
+    struct library_entry entry;
+    struct api_error ignored = {0};
+    if (rq->kind == API_KIND_LIST || rq->kind == API_KIND_PS ||
+        models_leg_find(m, rq->model, a, &entry, &ignored) != MODELS_LEG_FOUND)
+        return rq->model;
+    const struct models_leg_setting *s = models_leg_setting_of(m, entry.name);
+    if (s && s->defaults && rq->kind < API_KIND_LIST)
+        models_leg_fill_fields(rq, s->defaults);
+    if (s && s->max_context && (!rq->context_max || s->max_context < rq->context_max))
+        rq->context_max = s->max_context;
+    return arena_copy(a, entry.name);
 }
 
 /* --- what else is told --------------------------------------------------------------------- */

@@ -31,10 +31,21 @@
 /* models.NAME of the configuration. */
 struct models_leg_setting {
     str name;
+    const str *aliases; /* globs */
+    uint32_t aliases_count;
     bool is_pinned;
     bool has_keep_alive;
     int64_t keep_alive_ms;
+    uint32_t max_context; /* of a request; 0: the model's */
+    /* Its given fields go into requests that do not give them; NULL: none. */
+    const struct api_request *defaults;
+    /* Of the next load. */
     uint32_t context, slots; /* 0: as all */
+    bool has_place, has_kv;
+    str backend;             /* has_place: instead of all's, with layers */
+    uint32_t layers;
+    enum api_kv kv;
+    str chat_template;       /* "": the model's own */
 };
 
 /* Everything viewed must outlive the leg. */
@@ -45,7 +56,7 @@ struct models_leg_options {
     const struct library_options *library; /* its check is called on another thread */
     const str *aliases;             /* glob, model, glob, model, ... */
     uint32_t aliases_count;         /* strings */
-    const struct api_load *load;    /* for every model; path, name, memory_bytes are set here */
+    struct api_load load;           /* for every model; path, name, memory_bytes are set here */
     const struct models_leg_setting *settings;
     uint32_t settings_count;
     uint32_t resident_max;          /* engine.resident; 0 counts as 1 */
@@ -80,6 +91,24 @@ void models_leg_close(struct models_leg *m, int64_t grace_ms);
  * as PS gives them. health() is READY when one can answer or none is resident (idle), FAILED when
  * none is and the last load failed. */
 struct api_provider models_leg_provider(struct models_leg *m);
+
+/* What a reload may change; the rest of models_leg_options stays. */
+struct models_leg_next {
+    const str *aliases;
+    uint32_t aliases_count;
+    const struct models_leg_setting *settings;
+    uint32_t settings_count;
+    int64_t engine_stall_ms, load_stall_ms;
+    uint32_t loop_tokens; /* of the next load */
+    bool no_prefix;
+};
+/* From now on; what it views lives until the next change. A model that is resident keeps what it
+ * was loaded with; its keep-alive and pin are the new ones. */
+void models_leg_change(struct models_leg *m, const struct models_leg_next *next);
+
+/* Fills what the configuration says for the request's model where the request does not say it
+ * itself. The model's own name; rq->model where nothing of that name is known. May be in a. */
+str models_leg_fill(struct models_leg *m, struct api_request *rq, struct arena *a);
 
 /* A model that is in no store (given by its path at start), found by its name before all others. */
 BASE_USE_RESULT bool models_leg_add(struct models_leg *m, const struct library_entry *entry,

@@ -197,6 +197,20 @@ static struct models_leg_setting models_room_setting(const struct models_room *r
     return found;
 }
 
+void models_room_change(struct models_room *r)
+{
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct models_room_model *m = r->models[i];
+        int64_t before_ms = m->setting.keep_alive_ms;
+        m->setting = models_room_setting(r, m->entry.name);
+        if (m->keep_ms == before_ms) /* else a request's own */
+            m->keep_ms = m->setting.keep_alive_ms;
+        if (m->leg)
+            engine_leg_set_stalls(m->leg, r->o->engine_stall_ms, r->o->load_stall_ms);
+    }
+    models_room_touch(r);
+}
+
 static struct models_room_model *models_room_model_new(const struct models_room *r,
                                                        const struct library_entry *entry)
 {
@@ -359,13 +373,19 @@ static struct residency_model models_room_view(const struct models_room_model *m
 
 static void models_room_load(struct models_room *r, struct models_room_model *m, uint64_t bytes)
 {
-    struct api_load load = *r->o->load;
+    struct api_load load = r->o->load;
     struct err why;
     load.path = m->entry.path;
     load.name = m->entry.name;
     load.memory_bytes = bytes;
     load.context = m->setting.context ? m->setting.context : load.context;
     load.slots = m->setting.slots ? m->setting.slots : load.slots;
+    load.kv = m->setting.has_kv ? m->setting.kv : load.kv;
+    load.chat_template = m->setting.chat_template;
+    if (m->setting.has_place) {
+        load.backend = m->setting.backend;
+        load.layers = m->setting.layers;
+    }
     struct engine_leg_options o = {
         .loop = r->o->loop, .load = &load, .build_id = r->o->build_id, .argv = r->o->argv,
         .engine_stall_ms = r->o->engine_stall_ms, .load_stall_ms = r->o->load_stall_ms,

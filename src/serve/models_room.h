@@ -86,6 +86,8 @@ struct models_room_model *models_room_of_path(const struct models_room *r, str p
 BASE_USE_RESULT bool models_room_add(struct models_room *r, struct models_room_model *m,
                                      struct models_ask *a, struct api_error *e);
 
+/* The options' settings are others now. */
+void models_room_change(struct models_room *r);
 /* Soon, from the loop: decide, act, give, answer. */
 void models_room_touch(struct models_room *r);
 /* As PS tells it: what the child said, or what the store knows. */

@@ -96,9 +96,10 @@ static enum path_state_health path_state_judge(const struct server *s,
 }
 
 /* {"status", "reasons"} */
-static enum path_state_health path_state_put_health(struct json_writer *w, const struct server *s,
+static enum path_state_health path_state_put_health(struct json_writer *w, struct server *s,
                                                     const struct path_state_view *v)
 {
+    const char *refusal = server_config_of(s)->refusal;
     static const char *const names[] = {"ok", "degraded", "failing"};
     enum path_state_health worst = PATH_STATE_OK;
     struct buf reasons;
@@ -107,6 +108,12 @@ static enum path_state_health path_state_put_health(struct json_writer *w, const
     for (size_t i = 0; i < v->count; i++) {
         enum path_state_health one = path_state_judge(s, &v->rows[i], &r);
         worst = one > worst ? one : worst;
+    }
+    if (*refusal) { /* what somebody meant to change does not hold */
+        char text[320];
+        snprintf(text, sizeof text, "reload refused: %s", refusal);
+        json_put_text_z(&r, text);
+        worst = worst == PATH_STATE_OK ? PATH_STATE_DEGRADED : worst;
     }
     json_open_object(w);
     path_state_text(w, "status", str_of(names[worst]));
@@ -240,6 +247,16 @@ static void path_state_put_model(struct json_writer *w, const struct models_leg_
     json_close_object(w);
 }
 
+static void path_state_put_config(struct json_writer *w, const struct server_config *config)
+{
+    json_key_z(w, "config");
+    json_open_object(w);
+    path_state_text(w, "path", str_of(config->path));
+    path_state_text(w, "sha256", str_of(config->sha256));
+    path_state_number(w, "loaded_at", config->loaded_s);
+    json_close_object(w);
+}
+
 void path_state_status(struct server *s, struct http_conn *c)
 {
     const struct server_options *o = server_options_of(s);
@@ -253,6 +270,7 @@ void path_state_status(struct server *s, struct http_conn *c)
     json_key_z(&w, "health");
     path_state_put_health(&w, s, &v);
     path_state_number(&w, "uptime_s", server_uptime_ms(s) / 1000);
+    path_state_put_config(&w, server_config_of(s));
     json_key_z(&w, "models");
     json_open_array(&w);
     for (size_t i = 0; i < v.count; i++)
@@ -332,6 +350,13 @@ void path_state_metrics(struct server *s, struct http_conn *c)
                STR_ARG(o->version_text), STR_ARG(o->isa));
     path_state_put_head(&out, "swaps_total", "counter", "Loads that took another model's place.");
     buf_printf(&out, "shoal_swaps_total %llu\n", (unsigned long long)models_leg_swaps(o->models));
+    const struct server_config *config = server_config_of(s);
+    path_state_put_head(&out, "config_reloads_total", "counter", "Reloads by how they ended.");
+    buf_printf(&out,
+               "shoal_config_reloads_total{result=\"ok\"} %llu\n"
+               "shoal_config_reloads_total{result=\"refused\"} %llu\n",
+               (unsigned long long)(config->reloads - config->refusals),
+               (unsigned long long)config->refusals);
     path_state_put_head(&out, "connections", "gauge", "Open connections.");
     buf_printf(&out, "shoal_connections %u\n", server_connections(s));
     path_state_put_head(&out, "ingress_bytes", "gauge", "Bodies in memory.");

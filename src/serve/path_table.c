@@ -2,7 +2,10 @@
 
 #include <string.h>
 
+#include "base/json.h"
 #include "serve/path_state.h"
+
+#define PATH_REPORT_MAX 65536 /* bytes of what a reload says */
 
 /* --- handlers ------------------------------------------------------------------------------ */
 
@@ -52,6 +55,53 @@ static void path_not_built(struct server *s, struct http_conn *c)
     server_refuse(s, c, &e);
 }
 
+/* In OpenAI's form, and all of them beside it: a sentence has no room for twenty. */
+static void path_put_problems(struct buf *out, str problems, const struct err *first)
+{
+    struct json_writer w = json_writer(out);
+    str line;
+    json_open_object(&w);
+    json_key_z(&w, "error");
+    json_open_object(&w);
+    json_key_z(&w, "message");
+    json_put_text_z(&w, first->text);
+    json_key_z(&w, "type");
+    json_put_text_z(&w, "invalid_request_error");
+    json_key_z(&w, "param");
+    json_put_null(&w);
+    json_key_z(&w, "code");
+    json_put_text_z(&w, "bad_request");
+    json_key_z(&w, "problems");
+    json_open_array(&w);
+    while (str_split(&problems, '\n', &line))
+        if (line.len)
+            json_put_text(&w, line);
+    json_close_array(&w);
+    json_close_object(&w);
+    json_close_object(&w);
+}
+
+/* 400 with the whole list of what is wrong; then nothing has changed. */
+static void path_reload(struct server *s, struct http_conn *c)
+{
+    const struct server_options *o = server_options_of(s);
+    struct buf report, problems;
+    struct err why = {0};
+    buf_init(&report, PATH_REPORT_MAX);
+    buf_init(&problems, PATH_REPORT_MAX);
+    if (!o->reload) {
+        path_not_built(s, c);
+    } else if (o->reload(o->ctx, &report, &problems, &why)) {
+        server_reply(c, 200, buf_view(&report));
+    } else {
+        buf_clear(&report);
+        path_put_problems(&report, problems.len ? buf_view(&problems) : str_of(why.text), &why);
+        server_reply(c, 400, buf_view(&report));
+    }
+    buf_deinit(&report);
+    buf_deinit(&problems);
+}
+
 /* --- the table ----------------------------------------------------------------------------- */
 
 #define OPEN PATH_SCOPE_OPEN
@@ -71,7 +121,7 @@ static const struct path_row rows_of_paths[] = {
     {"GET", "/metrics", READ, path_state_metrics},
     {"GET", "/v1/status", READ, path_state_status},
     {"POST", "/v1/admin/stop", ADMIN, path_stop},
-    {"POST", "/v1/admin/reload", ADMIN, path_not_built},
+    {"POST", "/v1/admin/reload", ADMIN, path_reload},
     {"POST", "/v1/admin/drill", ADMIN, path_not_built},
     {"GET", "/v1/routes", READ, path_not_built},
     {"GET", "/v1/cache", READ, path_not_built},

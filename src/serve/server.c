@@ -24,6 +24,7 @@ struct server {
     struct loop_timer stop;
     int64_t opened_ms, stop_ms, idle_ms;
     bool is_stopping, is_stopped, was_told;
+    struct server_config config;
     uint64_t ingress; /* bytes of bodies announced or held */
 };
 
@@ -35,6 +36,7 @@ struct server_call {
     struct api_error *refusal; /* waits for the end of a request without a body */
     char id[EXCHANGE_ID_LEN + 1];
     uint64_t ingress;
+    struct limits *limits; /* those that let it in: x.key is theirs */
 };
 
 /* --- replies ------------------------------------------------------------------------------- */
@@ -107,6 +109,9 @@ static void server_release(struct server *s, struct server_call *call)
 {
     s->ingress -= call->ingress;
     call->ingress = 0;
+    limits_close(call->limits);
+    call->limits = NULL;
+    call->x.key = NULL;
 }
 
 static bool server_take(struct server *s, struct server_call *call, uint64_t bytes)
@@ -251,11 +256,13 @@ static uint64_t server_on_header(void *ctx, struct http_conn *c)
     }
     exchange_make_id(call->id);
     call->x.request_id = str_of(call->id);
+    call->limits = limits_ref(s->limits);
     http_conn_set_user(c, call);
     server_add_ids(c, call->x.request_id);
     if (server_check(s, c, call, &e))
         return s->o.body_max;
     if (http_conn_request(c)->has_body) { /* which nobody will read: the connection ends */
+        server_release(s, call);
         server_refuse(s, c, &e);
         return 0;
     }
@@ -310,6 +317,13 @@ static void server_on_request(void *ctx, struct http_conn *c)
     }
 }
 
+/* What the configuration says for that model and the request does not; the model's own name. */
+static str server_on_read(void *ctx, struct api_request *rq, struct arena *a)
+{
+    struct server *s = ctx;
+    return models_leg_fill(s->o.models, rq, a);
+}
+
 /* A reply is about to end: its body is no longer held. */
 static void server_on_end(void *ctx, struct exchange_call *x)
 {
@@ -346,6 +360,17 @@ static bool server_limit(struct server *s, struct err *e)
     return limits_open(&s->limits, &s->o.access, e);
 }
 
+static struct exchange_options server_exchange_options(struct server *s)
+{
+    const struct server_options *o = &s->o;
+    return (struct exchange_options){
+        .loop = o->loop, .provider = models_leg_provider(o->models), .limits = &o->dialect,
+        .metrics = s->metrics, .replay = s->replay, .queue_max = o->queue_max,
+        .ping_ms = o->ping_ms, .defer_ms = o->defer_ms, .total_ms = o->total_ms,
+        .wait_ms = o->wait_ms, .gen_ms = o->gen_ms, .overlong_status = o->overlong_status,
+        .on_read = server_on_read, .on_end = server_on_end, .ctx = s};
+}
+
 static bool server_init(struct server *s, const struct server_options *o, struct err *e)
 {
     s->o = *o;
@@ -360,13 +385,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     if (!metrics_open(&s->metrics, e) || !server_limit(s, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;
-    struct exchange_options ex = {
-        .loop = o->loop, .provider = models_leg_provider(o->models), .limits = &s->o.dialect,
-        .metrics = s->metrics, .replay = s->replay,
-        .queue_max = o->queue_max, .ping_ms = o->ping_ms, .defer_ms = o->defer_ms,
-        .total_ms = o->total_ms, .wait_ms = o->wait_ms, .gen_ms = o->gen_ms,
-        .overlong_status = o->overlong_status,
-        .on_end = server_on_end, .ctx = s};
+    struct exchange_options ex = server_exchange_options(s);
     return exchange_set_open(&s->exchanges, &ex, e) && http_server_open(&s->http, &http, e);
 }
 
@@ -400,6 +419,71 @@ bool server_listen(struct server *s, str address, struct err *e)
     s->listen[s->listen_count++] = address;
     return server_limit(s, e);
 }
+
+/* --- reload -------------------------------------------------------------------------------- */
+
+struct server_next {
+    struct server_options o;
+    struct limits *limits;
+};
+
+bool server_prepare(const struct server *s, const struct server_options *o,
+                    struct server_next **next, struct err *e)
+{
+    struct limits_options access = o->access;
+    for (uint32_t i = 0; i < s->listen_count && access.keys_count == 0; i++)
+        if (!http_server_is_loopback(s->listen[i]))
+            return err_set(e, ERR_CONFIG,
+                           "keys: listen %.*s is reachable from other machines, which needs some",
+                           STR_ARG(s->listen[i]));
+    access.listen = s->listen;
+    access.listen_count = s->listen_count;
+    access.checks_host = s->o.access.checks_host;
+    *next = calloc(1, sizeof **next);
+    if (!*next)
+        return err_set(e, ERR_MEMORY, "serve: no memory");
+    (*next)->o = *o;
+    (*next)->o.access = access;
+    if (limits_open(&(*next)->limits, &access, e))
+        return true;
+    server_forget(*next);
+    return false;
+}
+
+void server_forget(struct server_next *next)
+{
+    if (next)
+        limits_close(next->limits);
+    free(next);
+}
+
+void server_change(struct server *s, struct server_next *next, void (*on_free)(void *ctx),
+                   void *ctx)
+{
+    const struct server_options *old = &s->o;
+    struct server_options *o = &next->o;
+    o->loop = old->loop;
+    o->models = old->models;
+    o->version = old->version;
+    o->version_text = old->version_text;
+    o->isa = old->isa;
+    o->replay_size = old->replay_size;
+    o->replay_ttl_ms = old->replay_ttl_ms;
+    o->reload = old->reload;
+    o->on_stopped = old->on_stopped;
+    o->ctx = old->ctx;
+    limits_follow(next->limits, s->limits);
+    limits_set_on_free(next->limits, on_free, ctx);
+    limits_close(s->limits);
+    s->limits = next->limits;
+    s->o = *o;
+    struct exchange_options ex = server_exchange_options(s);
+    exchange_set_change(s->exchanges, &ex);
+    http_server_change(s->http, &s->o.http, s->o.connections_max);
+    free(next);
+}
+
+struct server_config *server_config_of(struct server *s) { return &s->config; }
 
 uint16_t server_port(const struct server *s, size_t listener)
 {

@@ -39,6 +39,8 @@ struct server_options {
     str version;             /* JSON object: the answer of /version */
     str version_text, isa;   /* "0.1.0", "vnni" */
     str ollama_version;      /* "0.13.0": what its clients may expect */
+    /* POST /v1/admin/reload: as reload_run (cli); false: problems, one a line. May be NULL. */
+    bool (*reload)(void *ctx, struct buf *report, struct buf *problems, struct err *e);
     /* Stopped: every request has ended, or the grace time is over. From the loop. */
     void (*on_stopped)(void *ctx);
     void *ctx;
@@ -49,6 +51,24 @@ BASE_USE_RESULT bool server_open(struct server **out, const struct server_option
 /* As http_server_listen, at start; address outlives the server. ERR_CONFIG: reachable from other
  * machines, and no keys. */
 BASE_USE_RESULT bool server_listen(struct server *s, str address, struct err *e);
+/* Other values from the next request on: everything but loop, models, version texts, addresses and
+ * callbacks. o->access: ERR_CONFIG when it has no keys and an address needs some; what it views
+ * lives until on_free. prepare changes nothing; *next goes to exactly one of the others. */
+struct server_next;
+BASE_USE_RESULT bool server_prepare(const struct server *s, const struct server_options *o,
+                                    struct server_next **next, struct err *e);
+void server_change(struct server *s, struct server_next *next, void (*on_free)(void *ctx),
+                   void *ctx);
+void server_forget(struct server_next *next); /* NULL is allowed */
+/* A reload has ended: told by /health, /v1/status and metrics. refusal: NULL when it went well. */
+struct server_config {
+    char path[4096];    /* of the file; "": there is none */
+    char sha256[65];    /* of its text, in hex */
+    int64_t loaded_s;   /* when, Unix */
+    uint64_t reloads, refusals;
+    char refusal[256];  /* of the last reload; "" = it went well */
+};
+struct server_config *server_config_of(struct server *s);
 /* Port of the n-th address as bound. */
 uint16_t server_port(const struct server *s, size_t listener);
 /* Accepts nothing any more; open requests have grace_ms, then they are told. */

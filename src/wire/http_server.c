@@ -360,6 +360,14 @@ void http_server_close(struct http_server *s)
     free(s);
 }
 
+void http_server_change(struct http_server *s, const struct http_limits *l,
+                        uint32_t connections_max)
+{
+    s->o.limits = *l;
+    s->o.connections_max = connections_max;
+    http_parser_set_max_header_size((uint32_t)l->header_size_max);
+}
+
 uint32_t http_server_connections(const struct http_server *s) { return s->conn_count; }
 const struct http_server_options *http_server_options(const struct http_server *s) { return &s->o; }
 bool http_server_is_draining(const struct http_server *s) { return s->is_draining; }

@@ -36,6 +36,10 @@ uint16_t http_server_port(const struct http_server *s, size_t listener);
 bool http_server_is_loopback(str address);
 /* Stops accepting; connections without a request are closed, others after their reply. */
 void http_server_drain(struct http_server *s);
+/* Other limits: a connection's timers take them when they are set again, its buffers when it is
+ * new. */
+void http_server_change(struct http_server *s, const struct http_limits *l,
+                        uint32_t connections_max);
 uint32_t http_server_connections(const struct http_server *s);
 /* Closes everything; each open request gets its on_gone first. */
 void http_server_close(struct http_server *s);

@@ -325,7 +325,7 @@ def test_every_path_of_the_document_answers(real):
         if "get" in methods:
             r = real.get(path.replace("{id}", real.model()))
             assert r.status in (200, 404 if "{id}" in path else 200), (path, r.status)
-        elif path != "/v1/admin/stop":
+        elif not path.startswith("/v1/admin/"):
             r = real.post(path, b"{")
             assert r.status == 400 and r.json()["error"], (path, r.status)
 

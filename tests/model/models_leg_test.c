@@ -142,7 +142,7 @@ static struct models_leg_options options(void)
 {
     library = (struct library_options){.own = str_of(store), .own_only = true};
     return (struct models_leg_options){
-        .build_id = STR(BUILD_ID), .argv = child_argv, .library = &library, .load = &load,
+        .build_id = STR(BUILD_ID), .argv = child_argv, .library = &library, .load = load,
         .resident_max = 1, .waiting_max = 8, .keep_alive_ms = -1, .min_residency_ms = 0,
         .swap_wait_ms = 60000, .engine_stall_ms = 20000, .load_stall_ms = 20000,
         .memory_bytes = (uint64_t)1 << 30};

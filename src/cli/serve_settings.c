@@ -1,0 +1,201 @@
+#include "cli/serve_settings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cmd.h"
+
+#define SERVE_SETTINGS_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
+#define SERVE_SETTINGS_PIPELINE_MAX ((size_t)256 << 10)
+#define SERVE_SETTINGS_IDLE_MS 75000 /* a kept connection without a request */
+
+static uint32_t serve_settings_number(const struct config *config, const char *key)
+{
+    return (uint32_t)config_number(config, key);
+}
+
+/* --- the server ---------------------------------------------------------------------------- */
+
+static void serve_settings_http(struct server_options *o, const struct config *config)
+{
+    o->http = (struct http_limits){
+        .header_size_max = serve_settings_number(config, "limits.headers"),
+        .pipeline_size_max = SERVE_SETTINGS_PIPELINE_MAX,
+        .output_high = SERVE_SETTINGS_OUTPUT_HIGH, .output_low = SERVE_SETTINGS_OUTPUT_HIGH / 4,
+        .header_time_ms = serve_settings_number(config, "limits.header_time"),
+        .idle_time_ms = SERVE_SETTINGS_IDLE_MS,
+        .upload_idle_ms = serve_settings_number(config, "limits.upload_idle"),
+        .reader_idle_ms = serve_settings_number(config, "limits.reader_idle"),
+    };
+    o->connections_max = serve_settings_number(config, "limits.connections");
+    o->body_max = (uint64_t)config_number(config, "limits.body");
+    o->ingress_max = (uint64_t)config_number(config, "limits.ingress");
+}
+
+static void serve_settings_times(struct server_options *o, const struct config *config)
+{
+    str overlong = config_text(config, "limits.overlong_status");
+    o->queue_max = serve_settings_number(config, "limits.queue");
+    o->ping_ms = config_number(config, "limits.ping");
+    o->defer_ms = config_number(config, "limits.defer_headers");
+    o->total_ms = config_number(config, "deadlines.total");
+    o->wait_ms = config_number(config, "deadlines.max_wait");
+    o->gen_ms = config_number(config, "deadlines.max_gen");
+    o->grace_ms = config_number(config, "limits.grace");
+    o->engine_stall_ms = config_number(config, "deadlines.engine_stall");
+    o->overlong_status = str_eq_z(overlong, "413") ? 413 : str_eq_z(overlong, "400") ? 400 : 0;
+}
+
+static void serve_settings_dialect(struct server_options *o, const struct config *config)
+{
+    o->dialect = dialect_limits_default;
+    o->dialect.messages_max = serve_settings_number(config, "limits.messages");
+    o->dialect.tools_max = serve_settings_number(config, "limits.tools");
+    o->dialect.stop_max = serve_settings_number(config, "limits.stop");
+    o->dialect.n_max = serve_settings_number(config, "limits.n");
+    o->dialect.keeps_client_header = !config_bool(config, "cache.normalise.client_header");
+}
+
+static bool serve_settings_version(struct server_options *o, const struct config *config,
+                                   struct err *e)
+{
+    o->ollama_version = config_text(config, "ollama_version");
+    for (size_t i = 0; i < o->ollama_version.len; i++)
+        if (!strchr("0123456789.", o->ollama_version.p[i]))
+            return err_set(e, ERR_CONFIG, "ollama_version: digits and points expected, got %.*s",
+                           STR_ARG(str_sub(o->ollama_version, 0, 40)));
+    return true;
+}
+
+bool serve_settings_server(struct server_options *o, const struct cmd_context *c,
+                           const struct config *config, struct arena *a, struct err *e)
+{
+    const struct config_value *hosts = config_value(config, "allowed_hosts");
+    const struct config_value *origins = config_value(config, "allowed_origins");
+    struct config_keys keys;
+    if (!config_keys_load(&keys, config, cmd_value(c, "key-file"), a, e) ||
+        !serve_settings_version(o, config, e))
+        return false;
+    o->access = (struct limits_options){.keys = keys.keys, .keys_count = keys.count,
+                                        .hosts = hosts->items, .hosts_count = hosts->items_count,
+                                        .origins = origins->items,
+                                        .origins_count = origins->items_count};
+    bool replays = config_bool(config, "cache.replay");
+    o->replay_size = replays ? (size_t)config_number(config, "cache.replay_size") : 0;
+    o->replay_ttl_ms = config_number(config, "cache.replay_ttl");
+    serve_settings_http(o, config);
+    serve_settings_times(o, config);
+    serve_settings_dialect(o, config);
+    return true;
+}
+
+/* --- models, log --------------------------------------------------------------------------- */
+
+bool serve_settings_models(struct models_leg_next *o, const struct config *config, struct arena *a,
+                           struct err *e)
+{
+    struct config_models models;
+    if (!config_models_load(&models, config, a, e))
+        return false;
+    *o = (struct models_leg_next){
+        .aliases = models.aliases, .aliases_count = models.aliases_count,
+        .settings = models.settings, .settings_count = models.count,
+        .engine_stall_ms = config_number(config, "deadlines.engine_stall"),
+        .load_stall_ms = config_number(config, "deadlines.load_stall"),
+        .loop_tokens = serve_settings_number(config, "limits.loop_tokens"),
+        .no_prefix = !config_is(config, "cache.prefix", "auto")};
+    return true;
+}
+
+bool serve_settings_log(struct log_options *o, const struct config *config, struct err *e)
+{
+    const struct config_value *file = config_value(config, "logging.file");
+    *o = (struct log_options){.fd = STDERR_FILENO, .name = "serve"};
+    must(log_level_parse(config_text(config, "logging.level"), &o->level));
+    o->form = config_is(config, "logging.format", "json") ? LOG_FORM_JSON : LOG_FORM_TEXT;
+    if (!file->is_set)
+        return true;
+    o->fd = open(file->text.p, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return o->fd >= 0 || err_set_errno(e, errno, "logging.file %.*s", STR_ARG(file->text));
+}
+
+/* --- parts of a reload --------------------------------------------------------------------- */
+
+static bool serve_settings_read_server(void **out, const struct reload_target *t,
+                                       const struct config *config, struct arena *a,
+                                       struct err *e)
+{
+    struct server_options o = *server_options_of(t->server);
+    struct server_next *next;
+    if (!serve_settings_server(&o, t->c, config, a, e) ||
+        !server_prepare(t->server, &o, &next, e))
+        return false;
+    *out = next;
+    return true;
+}
+
+static void serve_settings_apply_server(const struct reload_target *t, void *made,
+                                        struct reload_age *age)
+{
+    reload_keep(age);
+    server_change(t->server, made, reload_unkeep, age);
+}
+
+static void serve_settings_drop_server(void *made) { server_forget(made); }
+
+static bool serve_settings_read_models(void **out, const struct reload_target *t,
+                                       const struct config *config, struct arena *a,
+                                       struct err *e)
+{
+    struct models_leg_next *next = ARENA_NEW(a, struct models_leg_next);
+    (void)t;
+    *out = next;
+    return next ? serve_settings_models(next, config, a, e)
+                : err_set(e, ERR_MEMORY, "the configuration is too large");
+}
+
+static void serve_settings_apply_models(const struct reload_target *t, void *made,
+                                        struct reload_age *age)
+{
+    (void)age;
+    models_leg_change(t->models, made);
+}
+
+static bool serve_settings_read_log(void **out, const struct reload_target *t,
+                                    const struct config *config, struct arena *a, struct err *e)
+{
+    struct log_options *o = ARENA_NEW(a, struct log_options);
+    (void)t;
+    *out = o;
+    return o ? serve_settings_log(o, config, e)
+             : err_set(e, ERR_MEMORY, "the configuration is too large");
+}
+
+/* A file that was renamed meanwhile is left, a new one begun: what rotates logs sends SIGHUP. */
+static void serve_settings_apply_log(const struct reload_target *t, void *made,
+                                     struct reload_age *age)
+{
+    (void)t, (void)age;
+    int before = log_init(made);
+    if (before > STDERR_FILENO)
+        close(before);
+}
+
+static void serve_settings_drop_log(void *made)
+{
+    const struct log_options *o = made;
+    if (o->fd > STDERR_FILENO)
+        close(o->fd);
+}
+
+/* To make a part of the configuration reloadable: a row, with its two functions. */
+const struct reload_part serve_settings_parts[] = {
+    {"models", serve_settings_read_models, serve_settings_apply_models, NULL},
+    {"server", serve_settings_read_server, serve_settings_apply_server,
+     serve_settings_drop_server},
+    {"log", serve_settings_read_log, serve_settings_apply_log, serve_settings_drop_log},
+    {.name = NULL},
+};

@@ -1,0 +1,111 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/config_models.h"
+
+static struct arena arena;
+
+static int begin(void **state)
+{
+    (void)state;
+    arena_init(&arena, 16u << 20);
+    unsetenv("SHOAL_CONFIG");
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    arena_deinit(&arena);
+    return 0;
+}
+
+static bool load(struct config_models *out, const char *yaml, struct err *e)
+{
+    struct config *c = NULL;
+    struct buf problems;
+    buf_init(&problems, 65536);
+    if (!config_load_text(&c, "config.yaml", str_of(yaml), &arena, &problems, e))
+        fail_msg("%s", problems.p);
+    buf_deinit(&problems);
+    return config_models_load(out, c, &arena, e);
+}
+
+static void test_a_model_has_every_setting_that_is_built(void **state)
+{
+    (void)state;
+    struct config_models m;
+    struct err e = {0};
+    assert_true(load(&m,
+                     "aliases: {g: A}\n"
+                     "models:\n"
+                     "  A: {aliases: [a*, b], defaults: {temperature: 0.5, top_k: 7, max_tokens: 9,"
+                     " stop: [x]}, effort: low, max_context: 256, keep_alive: -1, pin: true,"
+                     " template: t, ngl: 0, ctx: 512, slots: 3, kv: int8}\n"
+                     "  B: {ngl: 4}\n",
+                     &e));
+    const struct models_leg_setting *a = &m.settings[0], *b = &m.settings[1];
+    assert_int_equal(m.count, 2);
+    assert_true(str_eq_z(a->name, "A") && a->is_pinned && a->has_keep_alive &&
+                a->keep_alive_ms < 0 && a->max_context == 256 && a->context == 512 &&
+                a->slots == 3 && a->has_kv && a->kv == API_KV_INT8 &&
+                str_eq_z(a->chat_template, "t") && a->has_place && str_eq_z(a->backend, "cpu"));
+    assert_true(b->has_place && str_eq_z(b->backend, "cuda") && b->layers == 4 && !b->is_pinned);
+    const struct api_request *d = a->defaults;
+    assert_true(d->given == (API_GIVEN(TEMPERATURE) | API_GIVEN(TOP_K) | API_GIVEN(TOKENS_MAX) |
+                             API_GIVEN(STOP) | API_GIVEN(EFFORT)));
+    assert_true(d->temperature == 0.5f && d->top_k == 7 && d->tokens_max == 9 &&
+                d->stop_count == 1 && d->effort == API_EFFORT_LOW);
+    static const char *const aliases[] = {"g", "A", "a*", "A", "b", "A"};
+    assert_int_equal(m.aliases_count, countof(aliases));
+    for (size_t i = 0; i < countof(aliases); i++)
+        assert_true(str_eq_z(m.aliases[i], aliases[i]));
+}
+
+static void test_what_is_wrong_with_a_model_is_told_with_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *text;
+    } rows[] = {
+        {"models: [A]", "config.yaml:1:1: models: a map of models expected"},
+        {"models: {A: 1}", "config.yaml:1:10: models.A: a map such as {keep_alive: 30m} expected"},
+        {"models: {A: {noise: 1}}", "config.yaml:1:14: models.A.noise: unknown field"},
+        {"models: {A: {draft: x}}", "config.yaml:1:14: models.A.draft: not built yet"},
+        {"models: {A: {ctx: x}}",
+         "config.yaml:1:14: models.A.ctx: integer 0..16777216 expected, got \"x\""},
+        {"models: {A: {pin: [1]}}", "config.yaml:1:14: models.A.pin: one value expected"},
+        {"models: {A: {aliases: {a: b}}}",
+         "config.yaml:1:14: models.A.aliases: a list of texts expected"},
+        {"models: {A: {defaults: {top_p: 2}}}",
+         "config.yaml:1:14: models.A.defaults: top_p: top_p: number from 0 to 1 expected, got 2"},
+        {"models: {A: {defaults: {noise: 2}}}",
+         "config.yaml:1:14: models.A.defaults: noise: no such default"},
+        {"models: {A: {template: a, template_file: README.md}}",
+         "config.yaml:1:27: models.A.template_file: one of template and template_file expected, "
+         "got both"},
+    };
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct config_models m;
+        struct err e = {0};
+        assert_false(load(&m, rows[i].yaml, &e));
+        assert_string_equal(e.text, rows[i].text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_model_has_every_setting_that_is_built, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_wrong_with_a_model_is_told_with_its_place,
+                                        begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
