@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api_request.h"
+#include "chat/output_shape.h"
 
 /* ---- Stop strings: Knuth-Morris-Pratt, a table per string ---- */
 
@@ -26,77 +27,415 @@ static uint16_t step(const struct output_stop *stop, char byte)
     return (uint16_t)(k + (stop->text.p[k] == byte));
 }
 
-bool output_init(struct output *o, const str *stops, uint32_t stops_count, bool keep_stop,
-                 struct arena *a, struct err *e)
+static bool init_stops(struct output *o, struct arena *a, struct err *e)
 {
-    *o = (struct output){.keep_stop = keep_stop, .stops_count = stops_count, .held_max = 4};
-    if (stops_count > API_STOP_MAX)
-        return err_set(e, ERR_REQUEST, "stop: %u strings, at most %u", stops_count, API_STOP_MAX);
-    o->stops = ARENA_ARRAY(a, struct output_stop, stops_count);
-    for (uint32_t i = 0; i < stops_count; i++) {
-        if (stops[i].len == 0 || stops[i].len > API_STOP_LEN_MAX)
+    const struct output_options *opt = &o->o;
+    if (opt->stops_count > API_STOP_MAX)
+        return err_set(e, ERR_REQUEST, "stop: %u strings, at most %u", opt->stops_count,
+                       API_STOP_MAX);
+    o->stops = ARENA_ARRAY(a, struct output_stop, opt->stops_count);
+    for (uint32_t i = 0; i < opt->stops_count; i++) {
+        str s = opt->stops[i];
+        if (s.len == 0 || s.len > API_STOP_LEN_MAX)
             return err_set(e, ERR_REQUEST, "stop[%u]: 1 to %u bytes expected, got %zu", i,
-                           API_STOP_LEN_MAX, stops[i].len);
-        uint16_t *back = ARENA_ARRAY(a, uint16_t, stops[i].len + 1);
+                           API_STOP_LEN_MAX, s.len);
+        uint16_t *back = ARENA_ARRAY(a, uint16_t, s.len + 1);
         if (o->stops == NULL || back == NULL)
             return err_set(e, ERR_LIMIT, "stop: out of memory");
-        fill_back(back, stops[i]);
-        o->stops[i] = (struct output_stop){stops[i], back, 0};
-        o->held_max = (uint32_t)base_max(o->held_max, stops[i].len + 4);
+        fill_back(back, s);
+        o->stops[i] = (struct output_stop){s, back, 0};
+        o->held_max = (uint32_t)base_max(o->held_max, s.len + 4);
     }
     o->held = arena_alloc(a, o->held_max);
-    o->held_raw = ARENA_ARRAY(a, uint16_t, o->held_max);
-    return (o->held && o->held_raw) || err_set(e, ERR_LIMIT, "stop: out of memory");
+    o->held_end = ARENA_ARRAY(a, uint64_t, o->held_max);
+    return (o->held && o->held_end) || err_set(e, ERR_LIMIT, "stop: out of memory");
 }
 
-/* ---- Held text ---- */
-
-static void show(struct output *o, uint32_t count, struct buf *shown)
+static enum output_phase first_phase(const struct output_options *opt)
 {
-    buf_add_bytes(shown, o->held, count);
-    for (uint32_t i = 0; i < count; i++)
-        o->bytes_shown += o->held_raw[i];
+    const struct output_row *row = opt->format.calls;
+    if (row && row->shape == OUTPUT_SHAPE_CHANNEL)
+        return opt->begin == OUTPUT_BEGIN_FRESH ? OUTPUT_PHASE_HEADER : OUTPUT_PHASE_MESSAGE;
+    if (opt->format.think == NULL || opt->begin == OUTPUT_BEGIN_ANSWER)
+        return OUTPUT_PHASE_BODY;
+    return opt->begin == OUTPUT_BEGIN_FRESH ? OUTPUT_PHASE_START : OUTPUT_PHASE_THINK;
+}
+
+bool output_init(struct output *o, const struct output_options *opt, struct arena *a,
+                 struct err *e)
+{
+    *o = (struct output){.o = *opt, .phase = first_phase(opt), .held_max = 4};
+    o->drops_blanks = opt->begin == OUTPUT_BEGIN_THINKING;
+    o->message = opt->begin == OUTPUT_BEGIN_THINKING ? API_EVENT_REASONING : API_EVENT_CONTENT;
+    buf_init(&o->text, OUTPUT_TEXT_MAX);
+    buf_init(&o->text_raw, OUTPUT_TEXT_MAX * sizeof(uint16_t));
+    buf_init(&o->args, 6 * OUTPUT_TEXT_MAX); /* an escape has six bytes */
+    buf_init(&o->shown, 8 * OUTPUT_TEXT_MAX);
+    buf_init(&o->events, OUTPUT_TEXT_MAX * sizeof(struct output_event));
+    return init_stops(o, a, e);
+}
+
+void output_deinit(struct output *o)
+{
+    buf_deinit(&o->text);
+    buf_deinit(&o->text_raw);
+    buf_deinit(&o->args);
+    buf_deinit(&o->shown);
+    buf_deinit(&o->events);
+}
+
+/* ---- Events ---- */
+
+static struct output_event *last_event(const struct output *o)
+{
+    size_t count = o->events.len / sizeof(struct output_event);
+    return count ? (struct output_event *)(void *)o->events.p + (count - 1) : NULL;
+}
+
+struct output_event *output_shape_event(struct output *o, enum api_event_kind kind, str text)
+{
+    struct output_event ev = {.kind = kind, .text = text, .from = o->shown.len};
+    buf_add(&o->shown, text);
+    return buf_add_bytes(&o->events, &ev, sizeof ev) ? last_event(o) : NULL;
+}
+
+static void say(struct output *o, enum api_event_kind kind, str text, uint64_t begin, uint64_t end)
+{
+    struct output_event *ev = last_event(o);
+    if (text.len == 0)
+        return;
+    if (ev && ev->kind == kind && (kind != API_EVENT_CONTENT || ev->bytes_end == begin)) {
+        buf_add(&o->shown, text);
+        ev->text.len += text.len;
+    } else {
+        ev = output_shape_event(o, kind, text);
+        if (ev)
+            ev->bytes_begin = begin;
+    }
+    if (ev)
+        ev->bytes_end = end;
+}
+
+const struct output_event *output_events(struct output *o, uint32_t *count)
+{
+    struct output_event *ev = (struct output_event *)(void *)o->events.p;
+    *count = (uint32_t)(o->events.len / sizeof *ev);
+    for (uint32_t i = 0; i < *count; i++)
+        ev[i].text.p = o->shown.p + ev[i].from;
+    return ev;
+}
+
+void output_clear(struct output *o)
+{
+    buf_clear(&o->events);
+    buf_clear(&o->shown);
+}
+
+/* ---- Content, with what may be the beginning of a stop string held back ---- */
+
+static void show_held(struct output *o, uint32_t count)
+{
+    if (count == 0)
+        return;
+    uint64_t end = o->held_end[count - 1];
+    say(o, API_EVENT_CONTENT, str_view(o->held, count), o->held_begin, end);
+    o->held_begin = end;
     o->held_len -= count;
     memmove(o->held, o->held + count, o->held_len);
-    memmove(o->held_raw, o->held_raw + count, o->held_len * sizeof *o->held_raw);
+    memmove(o->held_end, o->held_end + count, o->held_len * sizeof *o->held_end);
 }
 
-/* One byte of clean text. True when it completes a stop string. */
-static bool push(struct output *o, char byte, uint16_t raw)
+void output_shape_border(struct output *o)
+{
+    show_held(o, o->held_len);
+    for (uint32_t i = 0; i < o->o.stops_count; i++)
+        o->stops[i].matched = 0;
+}
+
+/* Everything that no stop string can begin with. */
+static void show_free(struct output *o)
+{
+    uint32_t keep = 0;
+    for (uint32_t i = 0; i < o->o.stops_count; i++)
+        keep = o->stops[i].matched > keep ? o->stops[i].matched : keep;
+    show_held(o, o->held_len - keep);
+}
+
+/* One byte of content. True when it completes a stop string. */
+static bool push(struct output *o, char byte)
 {
     size_t best = 0;
     must(o->held_len < o->held_max);
     o->held[o->held_len] = byte;
-    o->held_raw[o->held_len++] = raw;
-    for (uint32_t i = 0; i < o->stops_count; i++) {
+    o->held_end[o->held_len++] = o->bytes_at;
+    for (uint32_t i = 0; i < o->o.stops_count; i++) {
         struct output_stop *s = &o->stops[i];
         s->matched = step(s, byte);
         if (s->matched == s->text.len && s->text.len > best) {
             best = s->text.len;
             o->stop = i;
-            o->is_stopped = true;
+            o->is_stopped = o->has_stop = true;
         }
     }
-    return o->is_stopped;
+    if (o->has_stop) {
+        show_held(o, o->o.keep_stop ? o->held_len : o->held_len - (uint32_t)best);
+        o->held_len = 0;
+    }
+    return o->has_stop;
 }
 
-/* A whole character; then everything that no stop string can begin with is shown. */
-static void character(struct output *o, const char *bytes, uint32_t len, uint16_t replaced,
-                      struct buf *shown)
+/* ---- Undecided text ---- */
+
+str output_shape_rest(const struct output *o)
 {
-    uint32_t keep = 0;
-    for (uint32_t i = 0; i < len; i++) {
-        uint16_t raw = replaced == 0 ? 1 : i + 1 == len ? replaced : 0;
-        if (push(o, bytes[i], raw)) {
-            uint32_t stop_len = (uint32_t)o->stops[o->stop].text.len;
-            show(o, o->keep_stop ? o->held_len : o->held_len - stop_len, shown);
-            o->held_len = 0;
+    return str_from(buf_view(&o->text), o->at);
+}
+
+static uint16_t raw_at(const struct output *o, size_t i)
+{
+    uint16_t raw;
+    memcpy(&raw, o->text_raw.p + i * sizeof raw, sizeof raw);
+    return raw;
+}
+
+static void consume(struct output *o, size_t count)
+{
+    must(count <= o->text.len - o->at);
+    for (size_t end = o->at + count; o->at < end; o->at++)
+        o->bytes_at += raw_at(o, o->at);
+}
+
+void output_shape_drop(struct output *o, size_t count) { consume(o, count); }
+
+void output_shape_show(struct output *o, size_t count)
+{
+    if (count)
+        o->has_shown = true;
+    if (o->o.stops_count == 0) {
+        uint64_t begin = o->bytes_at;
+        str text = str_sub(output_shape_rest(o), 0, count);
+        consume(o, count);
+        say(o, API_EVENT_CONTENT, text, begin, o->bytes_at);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char byte = o->text.p[o->at];
+        if (((uint8_t)byte & 0xc0) != 0x80)
+            show_free(o); /* only in front of a character: shown text never ends inside one */
+        if (o->held_len == 0)
+            o->held_begin = o->bytes_at;
+        consume(o, 1);
+        if (push(o, byte))
             return;
+    }
+    show_free(o);
+}
+
+void output_shape_think(struct output *o, size_t count)
+{
+    str text = str_sub(output_shape_rest(o), 0, count);
+    uint64_t begin = o->bytes_at;
+    if (count)
+        output_shape_border(o);
+    consume(o, count);
+    say(o, API_EVENT_REASONING, text, begin, o->bytes_at);
+}
+
+/* ---- Markers ---- */
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+size_t output_shape_blanks(str text)
+{
+    size_t n = 0;
+    while (n < text.len && is_blank(text.p[n]))
+        n++;
+    return n;
+}
+
+size_t output_shape_blanks_last(str text)
+{
+    size_t n = 0;
+    while (n < text.len && is_blank(text.p[text.len - 1 - n]))
+        n++;
+    return n;
+}
+
+enum output_shape_match output_shape_is(str text, str marker, size_t *len)
+{
+    size_t i = 0, k = 0;
+    while (k < marker.len) {
+        bool gap = is_blank(marker.p[k]);
+        if (gap || (k && marker.p[k] == '<' && marker.p[k - 1] == '>'))
+            i += output_shape_blanks(str_from(text, i));
+        if (gap) {
+            k++;
+            continue;
+        }
+        if (i == text.len)
+            return OUTPUT_SHAPE_PARTLY;
+        if (text.p[i++] != marker.p[k++])
+            return OUTPUT_SHAPE_NO;
+    }
+    *len = i;
+    return OUTPUT_SHAPE_YES;
+}
+
+enum output_shape_match output_shape_find(str text, const str *markers, uint32_t count, size_t *at,
+                                          size_t *len)
+{
+    for (*at = 0; *at < text.len; ++*at) {
+        bool partly = false;
+        for (uint32_t i = 0; i < count; i++) {
+            if (text.p[*at] != markers[i].p[0])
+                continue;
+            enum output_shape_match m = output_shape_is(str_from(text, *at), markers[i], len);
+            if (m == OUTPUT_SHAPE_YES)
+                return m;
+            partly = partly || m == OUTPUT_SHAPE_PARTLY;
+        }
+        if (partly)
+            return OUTPUT_SHAPE_PARTLY;
+    }
+    return OUTPUT_SHAPE_NO;
+}
+
+static bool holds(str marker, str token) { return str_find(marker, token) != STR_NONE; }
+
+bool output_is_marker(const struct output_format *f, str token)
+{
+    static const char *const headers[] = {"<|start|>", "<|channel|>", "<|message|>",
+                                          "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"};
+    const struct output_row *r = f->calls;
+    if (token.len == 0)
+        return false;
+    if (f->think && (holds(f->think->open, token) || holds(f->think->close, token)))
+        return true;
+    for (size_t i = 0; r && r->shape == OUTPUT_SHAPE_CHANNEL && i < countof(headers); i++)
+        if (str_eq_z(token, headers[i]))
+            return true;
+    if (r == NULL)
+        return false;
+    const str all[] = {r->section_open, r->section_close, r->call_open, r->call_close,
+                       r->name_open, r->name_close, r->args_close, r->key_open, r->key_text,
+                       r->key_json, r->value_close, r->also[0], r->also[1]};
+    for (size_t i = 0; i < countof(all); i++)
+        if (holds(all[i], token))
+            return true;
+    return false;
+}
+
+/* ---- Phases ---- */
+
+/* What may begin behind prose: openers, and behind a call the closers that it left. */
+static uint32_t body_markers(const struct output *o, str *markers, uint32_t *openers)
+{
+    const struct output_row *r = o->o.format.calls;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < OUTPUT_CALL_OPENERS; i++) {
+        str s = output_call_opener(r, i);
+        if (s.len)
+            markers[n++] = s;
+    }
+    *openers = n;
+    const str closes[] = {r->section_close, r->call_close};
+    for (size_t i = 0; o->calls_begun && i < countof(closes); i++) {
+        str s = output_call_closer(closes[i]);
+        if (s.len > 1) /* one letter is no marker */
+            markers[n++] = s;
+    }
+    return n;
+}
+
+/* Blanks in front of a call are not shown, so the last ones wait. */
+static void show_body(struct output *o, size_t count, bool is_whole)
+{
+    str text = str_sub(output_shape_rest(o), 0, count);
+    if (o->drops_blanks) {
+        size_t blanks = output_shape_blanks(text);
+        output_shape_drop(o, blanks);
+        count -= blanks;
+        text = str_from(text, blanks);
+        o->drops_blanks = count == 0;
+    }
+    if (!is_whole)
+        count -= output_shape_blanks_last(text);
+    output_shape_show(o, count);
+}
+
+static bool body_step(struct output *o, enum output_shape_end end)
+{
+    str text = output_shape_rest(o), markers[8];
+    uint32_t openers = 0;
+    size_t at = 0, len = 0;
+    if (text.len == 0)
+        return false;
+    if (o->o.format.calls == NULL || o->o.tools == NULL) {
+        show_body(o, text.len, true);
+        return false;
+    }
+    size_t blanks = output_shape_blanks(text);
+    if (o->o.format.calls->is_bare && !o->has_shown) {
+        if (blanks == text.len && end == OUTPUT_SHAPE_GOES_ON)
+            return false;
+        if (blanks < text.len && text.p[blanks] == '{') {
+            output_shape_drop(o, blanks);
+            output_call_start(o, true);
+            return true;
         }
     }
-    for (uint32_t i = 0; i < o->stops_count; i++)
-        keep = o->stops[i].matched > keep ? o->stops[i].matched : keep;
-    show(o, o->held_len - keep, shown);
+    uint32_t count = body_markers(o, markers, &openers);
+    enum output_shape_match m = output_shape_find(text, markers, count, &at, &len);
+    if (m == OUTPUT_SHAPE_NO) {
+        show_body(o, text.len, end != OUTPUT_SHAPE_GOES_ON);
+        return false;
+    }
+    if (m == OUTPUT_SHAPE_PARTLY && end != OUTPUT_SHAPE_GOES_ON) {
+        bool hides = end == OUTPUT_SHAPE_IS_CUT && text.len - at > 1;
+        show_body(o, hides ? at : text.len, true);
+        return false;
+    }
+    show_body(o, at, false);
+    if (m == OUTPUT_SHAPE_PARTLY || o->is_stopped)
+        return false;
+    text = output_shape_rest(o);
+    at = output_shape_blanks(text);
+    for (uint32_t i = 0; i < openers; i++)
+        if (output_shape_is(str_from(text, at), markers[i], &len) == OUTPUT_SHAPE_YES) {
+            output_call_start(o, false);
+            return true;
+        }
+    output_shape_drop(o, at + len); /* a closer that nothing opened */
+    o->drops_blanks = true;
+    return true;
+}
+
+static void run(struct output *o, enum output_shape_end end)
+{
+    bool more = true;
+    while (more && !o->is_stopped && !o->events.full && !o->shown.full && !o->args.full)
+        switch (o->phase) {
+        case OUTPUT_PHASE_START: case OUTPUT_PHASE_THINK:
+            more = output_think_step(o, end);
+            break;
+        case OUTPUT_PHASE_BODY:
+            more = body_step(o, end);
+            break;
+        case OUTPUT_PHASE_CALL:
+            more = output_call_step(o, end);
+            break;
+        case OUTPUT_PHASE_AFTER:
+            more = output_call_after(o, end);
+            break;
+        case OUTPUT_PHASE_HEADER: case OUTPUT_PHASE_MESSAGE:
+            more = output_channel_step(o, end);
+            break;
+        }
+    if (o->at == 0)
+        return;
+    buf_drop(&o->text, o->at);
+    buf_drop(&o->text_raw, o->at * sizeof(uint16_t));
+    o->at = 0;
 }
 
 /* ---- UTF-8 ---- */
@@ -118,43 +457,80 @@ static bool fits(const struct output *o, uint8_t byte)
     return byte >= low && byte <= high;
 }
 
-#define REPLACEMENT "\xef\xbf\xbd"
-
-static void give_up(struct output *o, uint16_t raw, struct buf *shown)
+/* A whole character; replaced: how many bytes it stands for, 0: its own. */
+static void character(struct output *o, const char *bytes, uint32_t len, uint16_t replaced)
 {
-    o->begun_len = 0;
-    character(o, REPLACEMENT, 3, raw, shown);
-}
-
-void output_add(struct output *o, str bytes, struct buf *shown)
-{
-    for (size_t i = 0; i < bytes.len && !o->is_stopped;) {
-        uint8_t byte = (uint8_t)bytes.p[i];
-        if (o->begun_len && !fits(o, byte)) { /* this byte is looked at again, on its own */
-            give_up(o, o->begun_len, shown);
-            continue;
-        }
-        i++;
-        o->bytes_in++;
-        if (o->begun_len == 0 && length_of(byte) == 0) {
-            give_up(o, 1, shown);
-            continue;
-        }
-        o->begun[o->begun_len++] = (char)byte;
-        if (o->begun_len == length_of((uint8_t)o->begun[0])) {
-            uint32_t len = o->begun_len;
-            o->begun_len = 0;
-            character(o, o->begun, len, 0, shown);
-        }
+    buf_add_bytes(&o->text, bytes, len);
+    for (uint32_t i = 0; i < len; i++) {
+        uint16_t raw = replaced == 0 ? 1 : i + 1 == len ? replaced : 0;
+        buf_add_bytes(&o->text_raw, &raw, sizeof raw);
     }
 }
 
-void output_end(struct output *o, struct buf *shown)
+#define REPLACEMENT "\xef\xbf\xbd"
+
+static void give_up(struct output *o, uint16_t raw)
+{
+    o->begun_len = 0;
+    character(o, REPLACEMENT, 3, raw);
+}
+
+static void add_byte(struct output *o, uint8_t byte)
+{
+    if (o->begun_len && !fits(o, byte))
+        give_up(o, o->begun_len); /* this byte is looked at on its own */
+    o->bytes_in++;
+    if (o->begun_len == 0 && length_of(byte) == 0) {
+        give_up(o, 1);
+        return;
+    }
+    o->begun[o->begun_len++] = (char)byte;
+    if (o->begun_len == length_of((uint8_t)o->begun[0])) {
+        uint32_t len = o->begun_len;
+        o->begun_len = 0;
+        character(o, o->begun, len, 0);
+    }
+}
+
+static bool has_room(const struct output *o)
+{
+    return !o->text.full && !o->text_raw.full && !o->shown.full && !o->events.full &&
+           !o->args.full;
+}
+
+bool output_add(struct output *o, str bytes)
 {
     if (o->is_stopped)
-        return;
+        return true;
+    for (size_t i = 0; i < bytes.len; i++)
+        add_byte(o, (uint8_t)bytes.p[i]);
+    if (bytes.len)
+        run(o, OUTPUT_SHAPE_GOES_ON);
+    return has_room(o);
+}
+
+bool output_end(struct output *o, bool is_cut)
+{
+    if (o->is_stopped)
+        return true;
     if (o->begun_len)
-        give_up(o, o->begun_len, shown);
-    if (!o->is_stopped)
-        show(o, o->held_len, shown);
+        give_up(o, o->begun_len);
+    run(o, is_cut ? OUTPUT_SHAPE_IS_CUT : OUTPUT_SHAPE_ENDS);
+    if (!o->has_stop)
+        output_shape_border(o);
+    o->is_stopped = true;
+    return has_room(o);
+}
+
+/* ---- Questions ---- */
+
+bool output_is_thinking(const struct output *o)
+{
+    return o->phase == OUTPUT_PHASE_THINK ||
+           (o->phase == OUTPUT_PHASE_MESSAGE && o->message == API_EVENT_REASONING);
+}
+
+bool output_has_calls(const struct output *o)
+{
+    return o->calls_done > 0 && o->calls_done == o->calls_begun && !o->has_broken_call;
 }

@@ -17,6 +17,7 @@ struct render {
     uint32_t efforts; /* bit per enum api_effort: levels that reasoning_effort may have */
     char opening[OPENING_MAX]; /* of a reply */
     size_t opening_len;
+    struct output_format format;
 };
 
 /* ---- One run ---- */
@@ -385,6 +386,9 @@ bool render_new(struct render **out, const struct render_source *src, struct are
     r->tool = r->main;
     if (row == NULL && src->tool_template.len && !compile(&r->tool, src->tool_template, a, e))
         return false;
+    const str texts[2] = {r->source, row ? STR("") : src->tool_template};
+    if (!output_table_choose(&r->format, src->tool_format, texts, src->arch, e))
+        return false;
     probe_all(r);
     *out = r;
     return true;
@@ -398,6 +402,12 @@ str render_opening(const struct render *r)
 }
 
 str render_template(const struct render *r) { return r ? r->source : (str){"", 0}; }
+
+const struct output_format *render_format(const struct render *r)
+{
+    static const struct output_format none = {NULL, NULL};
+    return r ? &r->format : &none;
+}
 
 /* ---- Requests ---- */
 

@@ -23,6 +23,7 @@
 #define SHOAL_CHAT_RENDER_H
 
 #include "api/api_request.h"
+#include "chat/output_table.h"
 
 #define RENDER_SCRATCH_MAX ((size_t)512 << 20)
 
@@ -53,6 +54,7 @@ struct render_source {
     str chat_template, tool_template; /* the model's own; "" = none */
     str template_name;                /* a built-in one by name; goes before the model's own */
     str bos, eos;                     /* text of these tokens; "" = the model has none */
+    str arch, tool_format;            /* of the file; "" = found out (output_table_choose) */
     bool (*has_token)(void *ctx, str text); /* whether the vocabulary has this control token */
     void *ctx;
 };
@@ -82,6 +84,8 @@ BASE_USE_RESULT bool render_new(struct render **out, const struct render_source 
 uint32_t render_caps(const struct render *r);
 /* The source in use, "" if r is NULL. */
 str render_template(const struct render *r);
+/* How the model's replies are written; zero if r is NULL. */
+const struct output_format *render_format(const struct render *r);
 
 /* What a template writes where a reply begins ("<|im_start|>assistant\n"), "" where that cannot be
  * told or r is NULL. */

@@ -81,6 +81,8 @@ static void engine_fill_model(struct api_model *m, const struct model_file *f,
         m->caps |= API_CAP_CHAT;
     if (caps & RENDER_CAP_THINK)
         m->caps |= API_CAP_THINK;
+    if ((caps & RENDER_CAP_TOOLS) && render_format(r)->calls)
+        m->caps |= API_CAP_TOOLS;
     for (uint32_t i = 0; i < model_file_shard_count(f); i++)
         m->bytes += model_file_shard_size(f, i);
 }
@@ -108,6 +110,7 @@ bool engine_render(struct render **out, const struct model_file *f, const struct
                                            : engine_text(f, "tokenizer.chat_template.tool_use"),
         .bos = engine_role_text(v, VOCAB_ROLE_BOS),
         .eos = engine_role_text(v, VOCAB_ROLE_EOS),
+        .arch = model_file_arch(f),
         .has_token = engine_has_token,
         .ctx = (void *)v,
     };

@@ -46,12 +46,13 @@ static bool prompt_check_built(const struct api_request *rq, struct api_error *e
 {
     if (rq->kind == API_KIND_EMBED)
         return prompt_refuse(e, "input", "embeddings are");
-    if (api_request_has_tools(rq))
-        return prompt_refuse(e, "tools", "tool calls are");
+    if (rq->tool_choice > API_TOOL_CHOICE_NONE)
+        return prompt_refuse(e, "tool_choice", "required and named calls are");
+    for (uint32_t i = 0; i < rq->tools_count; i++)
+        if (rq->tools[i].strict)
+            return prompt_refuse(e, "tools", "strict tools are");
     if (rq->format.kind != API_FORMAT_TEXT)
         return prompt_refuse(e, "format", "structured output is");
-    if (rq->think_tokens_max != API_THINK_ENDLESS)
-        return prompt_refuse(e, "think_tokens_max", "a thinking budget is");
     if (rq->truncate != API_TRUNCATE_NONE)
         return prompt_refuse(e, "truncate", "dropping old rounds is");
     if (rq->echo && rq->logprobs)
@@ -136,6 +137,8 @@ static bool prompt_messages(const struct prompt_model *m, struct job *j, struct 
         return false;
     j->notes = r.notes;
     j->notes_count = r.notes_count;
+    if (!reply_make(&j->reply, m, &j->rq, &r, &j->arena, e))
+        return false;
     text.text = r.text;
     text.add_special = !r.has_bos;
     text.trusted = prompt_trusted(&r, &j->arena, &text.trusted_count);

@@ -19,6 +19,7 @@
 #include "api/api_event.h"
 #include "base/list.h"
 #include "chat/render.h"
+#include "engine/reply.h"
 #include "text/tok.h"
 
 /* What prompts need of a loaded model. Immutable but for tok's scratch. */
@@ -53,6 +54,7 @@ struct job {
     struct prompt *prompts; /* [prompts_count]; choice c has prompt c / rq.n */
     uint32_t prompts_count;
     struct prompt_begun *begun; /* [api_request_choices(rq)] or NULL */
+    struct reply reply;         /* how what the model says is read */
     const struct api_note *notes;
     uint32_t notes_count;
     uint32_t context_max; /* of this request */
@@ -73,7 +75,7 @@ struct job *prompt_job(struct arena *a, const struct api_request *rq);
 void prompt_job_free(struct job *j);
 
 /* Fills prompts, begun, notes, context_max; replaces values not given by the model's own. False
- * with what the client shall read: ERR_UNSUPPORTED for what is not built (tools, formats, images,
+ * with what the client shall read: ERR_UNSUPPORTED for what is not built (formats, images,
  * embeddings), ERR_CONTEXT, ERR_REQUEST, ERR_LIMIT. */
 BASE_USE_RESULT bool prompt_make(const struct prompt_model *m, struct job *j, struct api_error *e);
 

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #define SCHED_PROGRESS_MS 250
+#define SCHED_EVENTS_OWN  (API_NOTES_MAX * 2 + 8) /* of one batch beside what a sequence says */
+#define SCHED_EVENTS_MAX  ((size_t)1 << 20)
 
 static int64_t sched_ns(const struct sched *s) { return chrono_ns(&s->o.clock); }
 
@@ -43,6 +45,9 @@ bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
     list_init(&s->waiting);
     list_init(&s->jobs);
     s->pace = (struct sched_pace){.target_ms = o->step_target_ms, .batch = o->limits.rows_max};
+    buf_init(&s->events, SCHED_EVENTS_MAX * sizeof(struct api_event));
+    if (!buf_reserve(&s->events, SCHED_EVENTS_OWN * sizeof(struct api_event)))
+        return err_set(e, ERR_MEMORY, "model: no memory for events");
     if (!sched_init_set(s, e))
         return false;
     for (uint32_t g = 0; g < o->layout->groups_count; g++) {
@@ -59,34 +64,38 @@ bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
 
 /* --- emitting ------------------------------------------------------------------------------ */
 
-struct sched_events {
-    struct api_event items[API_NOTES_MAX * 2 + 8];
-    uint32_t count;
-};
-
-static struct api_event *sched_event(struct sched_events *ev, enum api_event_kind kind)
+static struct api_event *sched_event(struct sched *s, enum api_event_kind kind)
 {
-    must(ev->count < countof(ev->items));
-    struct api_event *e = &ev->items[ev->count++];
-    memset(e, 0, sizeof *e);
-    e->kind = kind;
-    return e;
+    struct api_event e;
+    memset(&e, 0, sizeof e);
+    e.kind = kind;
+    must(buf_add_bytes(&s->events, &e, sizeof e)); /* reserved */
+    return (struct api_event *)(void *)(s->events.p + s->events.len - sizeof e);
 }
 
-static void sched_emit(struct sched *s, struct job *j, uint32_t choice, const int32_t *id,
-                       const struct sched_events *ev)
+/* What was gathered in s->events, and begins anew. q: its ids that the endpoint does not know yet
+ * go along; NULL: the batch is about the whole request. */
+static void sched_emit(struct sched *s, struct job *j, struct seq *q)
 {
-    struct api_batch b = {.request_id = j->rq.id, .choice = choice, .ids = id,
-                          .ids_count = id ? 1 : 0, .events = ev->count ? ev->items : NULL,
-                          .events_count = ev->count};
+    struct api_batch b = {.request_id = j->rq.id, .choice = q ? q->choice : 0,
+                          .events = (const struct api_event *)(void *)s->events.p,
+                          .events_count = (uint32_t)(s->events.len / sizeof(struct api_event))};
+    if (q && j->rq.kind != API_KIND_PREFILL) {
+        b.ids_count = seq_reply_count(q) - q->sent_count;
+        b.ids = b.ids_count ? seq_ids(q) + q->prompt_count + q->sent_count : NULL;
+        q->sent_count += b.ids_count;
+    }
+    if (b.events_count == 0)
+        b.events = NULL;
     j->credit -= (int64_t)api_batch_weight(&b);
     s->o.sink.on_batch(s->o.sink.ctx, &b);
+    buf_clear(&s->events);
 }
 
-static void sched_notes(struct sched_events *ev, const struct api_note *notes, uint32_t count)
+static void sched_notes(struct sched *s, const struct api_note *notes, uint32_t count)
 {
     for (uint32_t i = 0; i < count && i < API_NOTES_MAX; i++)
-        sched_event(ev, API_EVENT_NOTE)->note = notes[i];
+        sched_event(s, API_EVENT_NOTE)->note = notes[i];
 }
 
 static uint32_t sched_prompt_tokens(const struct job *j)
@@ -97,27 +106,27 @@ static uint32_t sched_prompt_tokens(const struct job *j)
     return (uint32_t)base_min(sum, UINT32_MAX);
 }
 
-static void sched_start(struct sched *s, struct job *j, struct sched_events *ev)
+static void sched_start(struct sched *s, struct job *j)
 {
     if (j->is_started)
         return;
     j->is_started = true;
     j->first_ns = sched_ns(s);
-    sched_notes(ev, j->rq.notes, j->rq.notes_count);
-    sched_notes(ev, j->notes, j->notes_count);
+    sched_notes(s, j->rq.notes, j->rq.notes_count);
+    sched_notes(s, j->notes, j->notes_count);
     if (j->rq.kind == API_KIND_PREFILL)
         return;
-    sched_event(ev, API_EVENT_STARTED)->started = (struct api_started){
+    sched_event(s, API_EVENT_STARTED)->started = (struct api_started){
         .model = s->o.model, .model_hash = s->o.model_hash,
         .prompt_tokens = sched_prompt_tokens(j), .cached_tokens = j->cached_tokens};
 }
 
 /* The prompt in front of each choice's first token, if asked for. */
-static void sched_echo(const struct seq *q, struct sched_events *ev)
+static void sched_echo(struct sched *s, const struct seq *q)
 {
     const struct api_request *rq = &q->job->rq;
     if (rq->echo && rq->inputs_count && seq_reply_count(q) == 1 && !q->fed_count)
-        sched_event(ev, API_EVENT_CONTENT)->text.text = rq->inputs[q->choice / rq->n].text;
+        sched_event(s, API_EVENT_CONTENT)->text.text = rq->inputs[q->choice / rq->n].text;
 }
 
 static void sched_usage(const struct sched *s, const struct job *j, struct api_usage *u)
@@ -151,25 +160,25 @@ static void sched_free(struct sched *s, struct job *j)
 
 static void sched_fail(struct sched *s, struct job *j, const struct err *why)
 {
-    struct sched_events ev = {.count = 0};
-    struct api_event *e = sched_event(&ev, API_EVENT_ERROR);
-    e->error.err = *why;
-    sched_emit(s, j, 0, NULL, &ev);
+    buf_clear(&s->events);
+    sched_event(s, API_EVENT_ERROR)->error.err = *why;
+    sched_emit(s, j, NULL);
     sched_free(s, j);
 }
 
 /* Adds USAGE and DONE behind what the last step said; frees the job with its last choice. */
-static void sched_done(struct sched *s, struct seq *q, const int32_t *id, struct sched_events *ev)
+static void sched_done(struct sched *s, struct seq *q)
 {
     struct job *j = q->job;
     if (q->slot != SEQ_SLOT_NONE)
         sched_keep(s, q, true);
     j->choices_left--;
     j->output_tokens += q->used_count;
+    j->reasoning_tokens += q->think_count;
     if (j->choices_left == 0)
-        sched_usage(s, j, &sched_event(ev, API_EVENT_USAGE)->usage);
-    sched_event(ev, API_EVENT_DONE)->done = (struct api_finish){q->done, q->stop};
-    sched_emit(s, j, q->choice, id, ev);
+        sched_usage(s, j, &sched_event(s, API_EVENT_USAGE)->usage);
+    sched_event(s, API_EVENT_DONE)->done = (struct api_finish){q->done, q->stop};
+    sched_emit(s, j, q);
     if (j->choices_left == 0)
         sched_free(s, j);
     else
@@ -195,17 +204,15 @@ static void sched_enter(struct sched *s, struct job *j)
             sched_wait(s, q);
             continue;
         }
-        struct sched_events ev = {.count = 0};
         j->admitted_ns = j->arrived_ns;
-        sched_start(s, j, &ev);
-        sched_done(s, q, NULL, &ev);
+        sched_start(s, j);
+        sched_done(s, q);
     }
 }
 
 static void sched_queued_event(struct sched *s, struct job *j)
 {
-    struct sched_events ev = {.count = 0};
-    struct api_queued *q = &sched_event(&ev, API_EVENT_QUEUED)->queued;
+    struct api_queued *q = &sched_event(s, API_EVENT_QUEUED)->queued;
     q->prompt_tokens = sched_prompt_tokens(j);
     list_each (link, &s->waiting) {
         const struct seq *w = list_item(link, struct seq, link);
@@ -214,7 +221,7 @@ static void sched_queued_event(struct sched *s, struct job *j)
         q->place++;
         q->tokens_ahead += seq_rows_left(w);
     }
-    sched_emit(s, j, 0, NULL, &ev);
+    sched_emit(s, j, NULL);
 }
 
 void sched_submit(struct sched *s, struct job *j)
@@ -359,49 +366,47 @@ static void sched_progress_event(struct sched *s, struct seq *q)
     if (q->job->is_started || q->choice != 0 ||
         now - q->progress_ns < SCHED_PROGRESS_MS * INT64_C(1000000))
         return;
-    struct sched_events ev = {.count = 0};
     q->progress_ns = now;
-    sched_event(&ev, API_EVENT_PROGRESS)->progress = (struct api_progress){
+    sched_event(s, API_EVENT_PROGRESS)->progress = (struct api_progress){
         q->kv_count, q->prompt_count, (float)s->stats.prefill_tokens_per_s};
-    sched_emit(s, q->job, 0, NULL, &ev);
+    sched_emit(s, q->job, NULL);
 }
 
 static void sched_take(struct sched *s, struct seq *q, const struct step_out *out, uint32_t i)
 {
-    struct sched_events ev = {.count = 0};
     struct seq_sampled r = {.id = out->ids[i], .logprob = out->logprob[i]};
-    struct api_text text;
+    struct seq_said said = {.events = NULL};
     struct err why;
     if (out->raw_ids) {
         r.top_ids = out->raw_ids + (size_t)i * s->o.limits.top_max;
         r.top_logits = out->raw_val + (size_t)i * s->o.limits.top_max;
         r.lse = out->lse[2 * i];
     }
-    if (!vocab_has(s->o.vocab, r.id) || !seq_take(q, &r, &text)) {
+    if (!vocab_has(s->o.vocab, r.id) || !seq_take(q, &r, &said) ||
+        !buf_reserve(&s->events, (said.events_count + SCHED_EVENTS_OWN) * sizeof *said.events)) {
         err_set(&why, ERR_MEMORY, "request: no memory for its reply");
         sched_fail(s, q->job, &why);
         return;
     }
-    sched_start(s, q->job, &ev);
-    sched_echo(q, &ev);
-    if (text.text.len)
-        sched_event(&ev, API_EVENT_CONTENT)->text = text;
+    sched_start(s, q->job);
+    sched_echo(s, q);
+    for (uint32_t k = 0; k < said.events_count; k++)
+        *sched_event(s, said.events[k].kind) = said.events[k];
     if (q->state == SEQ_STATE_DONE)
-        sched_done(s, q, &r.id, &ev);
+        sched_done(s, q);
     else
-        sched_emit(s, q->job, q->choice, &r.id, &ev);
+        sched_emit(s, q->job, q);
 }
 
 /* A prompt that is only to be stored is done with its last row. */
 static void sched_prefilled(struct sched *s, struct seq *q)
 {
-    struct sched_events ev = {.count = 0};
     if (q->job->rq.kind != API_KIND_PREFILL || seq_rows_left(q))
         return;
     q->state = SEQ_STATE_DONE;
     q->done = API_DONE_EOS;
-    sched_start(s, q->job, &ev);
-    sched_done(s, q, NULL, &ev);
+    sched_start(s, q->job);
+    sched_done(s, q);
 }
 
 /* A quarter of the newest. */
@@ -487,4 +492,5 @@ void sched_deinit(struct sched *s)
 {
     list_each (link, &s->jobs)
         sched_free(s, list_item(link, struct job, link));
+    buf_deinit(&s->events);
 }

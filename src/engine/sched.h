@@ -83,6 +83,7 @@ struct sched {
     uint32_t *rows;      /* [seqs_max] of the step at hand */
     struct seq_pages *slot_pages; /* [seqs_max][groups] */
     struct sched_set set;
+    struct buf events;   /* struct api_event of the batch at hand */
     struct sched_pace pace;
     struct sched_stats stats;
     uint64_t arrivals, admissions, rounds;

@@ -12,10 +12,13 @@ struct seq_logprob {
 
 #define SEQ_HELD_MAX ((size_t)1 << 16) /* tokens whose text may be held back at once */
 
+/* A control token is nothing to see, unless the format is read by it. */
 static str seq_bytes(const struct seq *s, int32_t id)
 {
     const struct vocab *v = s->sampler.vocab;
-    return vocab_is_control(v, id) ? (str){NULL, 0} : vocab_bytes(v, id);
+    str bytes = vocab_bytes(v, id);
+    bool hides = vocab_is_control(v, id) && !output_is_marker(&s->job->reply.format, bytes);
+    return hides ? (str){NULL, 0} : bytes;
 }
 
 static bool seq_is_blank(str bytes)
@@ -65,22 +68,44 @@ static bool seq_is_stop_id(const struct seq *s, int32_t id)
 
 /* --- one token ----------------------------------------------------------------------------- */
 
-/* Appends the token, moves every state along, adds what may be shown to s->shown. */
+/* A spent budget of thinking: the tokens that close the block come next. */
+static void seq_check_budget(struct seq *s)
+{
+    const struct reply *r = &s->job->reply;
+    if (output_is_thinking(&s->output) && s->forced_left == 0 &&
+        s->think_count >= r->think_tokens_max)
+        s->forced_left = r->close_count;
+}
+
+static void seq_read(struct seq *s, int32_t id, bool *ok)
+{
+    bool was_thinking = output_is_thinking(&s->output);
+    *ok = output_add(&s->output, seq_bytes(s, id));
+    s->think_count += was_thinking || output_is_thinking(&s->output);
+    if (s->output.has_stop) {
+        s->stop = s->output.stops[s->output.stop].text;
+        seq_end(s, API_DONE_STOP_STRING);
+    } else if (s->output.is_stopped) {
+        seq_end(s, API_DONE_TOOL_LIMIT);
+    }
+    if (s->forced_left)
+        s->forced_left--;
+    else
+        seq_check_budget(s);
+}
+
+/* Appends the token, moves every state along, adds what may be said to the output's events. */
 static bool seq_feed(struct seq *s, int32_t id)
 {
+    bool ok = true;
     if (!buf_add_bytes(&s->ids, &id, sizeof id) ||
         !sampler_add(&s->sampler, seq_ids(s), seq_count(s), true))
         return false;
     s->used_count++;
-    if (seq_is_stop_id(s, id)) {
+    if (seq_is_stop_id(s, id))
         seq_end(s, API_DONE_EOS);
-    } else {
-        output_add(&s->output, seq_bytes(s, id), &s->shown);
-        if (s->output.is_stopped) {
-            s->stop = s->output.stops[s->output.stop].text;
-            seq_end(s, API_DONE_STOP_STRING);
-        }
-    }
+    else
+        seq_read(s, id, &ok);
     uint32_t tokens_max = s->job->rq.tokens_max;
     if (tokens_max && s->used_count >= tokens_max)
         seq_end(s, API_DONE_MAX_TOKENS);
@@ -88,19 +113,23 @@ static bool seq_feed(struct seq *s, int32_t id)
         seq_end(s, API_DONE_CONTEXT_FULL);
     if (seq_is_looping(s, id))
         seq_end(s, API_DONE_LOOP);
-    if (s->state == SEQ_STATE_DONE)
-        output_end(&s->output, &s->shown);
-    return !s->shown.full;
+    if (s->state == SEQ_STATE_DONE) {
+        ok = ok && output_end(&s->output, s->done != API_DONE_EOS);
+        if (s->done == API_DONE_EOS && output_has_calls(&s->output))
+            s->done = API_DONE_CALLS;
+    }
+    return ok;
 }
 
 static bool seq_feed_begun(struct seq *s, const struct prompt_begun *b)
 {
     for (uint32_t i = 0; i < b->count && s->state != SEQ_STATE_DONE; i++) {
-        buf_clear(&s->shown);
+        output_clear(&s->output);
         if (!seq_feed(s, b->ids[i]))
             return false;
     }
     s->fed_count = seq_reply_count(s);
+    s->sent_count = b->is_silent ? s->fed_count : 0;
     if (b->tokens_used > s->used_count)
         s->used_count = b->tokens_used;
     return true;
@@ -117,12 +146,14 @@ bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_op
     s->prompt_count = p->count;
     s->adjust_max = sampler_adjust_max(&j->rq, o->vocab, s->context_max);
     buf_init(&s->ids, (size_t)s->context_max * sizeof(int32_t));
-    buf_init(&s->shown, (size_t)1 << 24);
+    buf_init(&s->said, SEQ_HELD_MAX * sizeof(struct api_event));
     buf_init(&s->logprobs, SEQ_HELD_MAX * sizeof(struct seq_logprob));
-    buf_init(&s->events, SEQ_HELD_MAX * sizeof(struct seq_logprob));
+    buf_init(&s->probs, SEQ_HELD_MAX * sizeof(struct seq_logprob));
     sampler_init(&s->sampler, &j->rq, o->vocab, choice);
-    if (!output_init(&s->output, j->rq.stop, j->rq.stop_count, j->rq.keep_stop, &j->arena, e))
+    const struct output_options read = reply_output(&j->reply, &j->rq, choice, p->ids, p->count);
+    if (!output_init(&s->output, &read, &j->arena, e))
         return false;
+    seq_check_budget(s);
     size_t at_once = base_min((size_t)p->count + 64, s->context_max);
     bool ok = p->count <= s->context_max && buf_reserve(&s->ids, at_once * sizeof(int32_t));
     for (uint32_t i = 0; ok && i < p->count; i++)
@@ -130,7 +161,7 @@ bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_op
              sampler_add(&s->sampler, seq_ids(s), i + 1, false);
     if (ok && j->begun)
         ok = seq_feed_begun(s, &j->begun[choice]);
-    buf_clear(&s->shown);
+    output_clear(&s->output);
     return ok || err_set(e, ERR_MEMORY, "request: no memory for %u tokens", p->count);
 }
 
@@ -139,9 +170,10 @@ void seq_deinit(struct seq *s)
     list_remove(&s->link);
     sampler_deinit(&s->sampler);
     buf_deinit(&s->ids);
-    buf_deinit(&s->shown);
+    output_deinit(&s->output);
+    buf_deinit(&s->said);
     buf_deinit(&s->logprobs);
-    buf_deinit(&s->events);
+    buf_deinit(&s->probs);
 }
 
 /* --- logprobs ------------------------------------------------------------------------------ */
@@ -163,48 +195,93 @@ static struct api_top seq_top(const struct seq *s, int32_t id, float logprob)
     return (struct api_top){id, logprob, vocab_bytes(s->sampler.vocab, id)};
 }
 
-/* Entries of tokens that are shown to their last byte. At the end of a reply the rest of a token
- * that a stop string cut is not shown, and neither is its entry. */
-static bool seq_show_logprobs(struct seq *s, struct api_text *text)
+/* Entries of the tokens whose last byte this piece shows. Those of tokens that nobody sees
+ * (markers, calls, reasoning, what a stop string cut) are dropped. out has room for all. */
+static void seq_show_logprobs(struct seq *s, const struct output_event *from, struct api_text *text,
+                              struct api_logprob **out, struct api_top **top)
 {
     const struct seq_logprob *held = (const struct seq_logprob *)(void *)s->logprobs.p;
-    uint32_t count = 0, tops = 0;
-    size_t held_count = s->logprobs.len / sizeof *held;
-    while (count < held_count && held[count].bytes_end <= s->output.bytes_shown)
-        tops += held[count++].top_count;
-    size_t size = count * sizeof(struct api_logprob) + tops * sizeof(struct api_top);
-    buf_clear(&s->events);
-    if (count == 0)
-        return true;
-    if (!buf_reserve(&s->events, size))
-        return false;
-    struct api_logprob *out = (struct api_logprob *)(void *)s->events.p;
-    struct api_top *top = (struct api_top *)(void *)(out + count);
-    for (uint32_t i = 0; i < count; i++) {
-        out[i] = (struct api_logprob){seq_top(s, held[i].id, held[i].logprob), top,
-                                      held[i].top_count};
+    size_t held_count = s->logprobs.len / sizeof *held, i = 0;
+    text->logprobs = *out;
+    for (; i < held_count && held[i].bytes_end <= from->bytes_end; i++) {
+        if (held[i].bytes_end <= from->bytes_begin)
+            continue;
+        struct api_logprob *l = (*out)++;
+        *l = (struct api_logprob){seq_top(s, held[i].id, held[i].logprob), *top,
+                                  held[i].top_count};
         for (uint32_t k = 0; k < held[i].top_count; k++)
-            *top++ = seq_top(s, held[i].top_ids[k], held[i].top[k]);
+            *(*top)++ = seq_top(s, held[i].top_ids[k], held[i].top[k]);
+        text->logprobs_count++;
     }
-    text->logprobs = out;
-    text->logprobs_count = count;
-    buf_drop(&s->logprobs, count * sizeof *held);
+    if (text->logprobs_count == 0)
+        text->logprobs = NULL;
+    buf_drop(&s->logprobs, i * sizeof *held);
+}
+
+/* --- events --------------------------------------------------------------------------------- */
+
+static struct api_call seq_call(const struct output_event *from)
+{
+    struct api_call call = {.index = from->index};
+    if (from->kind == API_EVENT_CALL_ARGS)
+        call.args = from->text;
+    if (from->kind != API_EVENT_CALL_BEGIN)
+        return call;
+    call.id = str_view(from->id, OUTPUT_ID_LEN);
+    call.name = from->text;
+    if (from->tool) {
+        call.tool_kind = from->tool->tool->kind;
+        call.name = from->tool->tool->name;
+        call.name_space = from->tool->tool->name_space;
+    }
+    return call;
+}
+
+static bool seq_say(struct seq *s, struct seq_said *said)
+{
+    uint32_t count;
+    const struct output_event *from = output_events(&s->output, &count);
+    size_t held = s->logprobs.len / sizeof(struct seq_logprob);
+    size_t room = held * (sizeof(struct api_logprob) +
+                          API_TOP_LOGPROBS_MAX * sizeof(struct api_top));
+    buf_clear(&s->said);
+    buf_clear(&s->probs);
+    if (!buf_reserve(&s->said, count * sizeof(struct api_event)) || !buf_reserve(&s->probs, room))
+        return false;
+    struct api_logprob *probs = (struct api_logprob *)(void *)s->probs.p;
+    struct api_top *tops = (struct api_top *)(void *)(probs ? probs + held : NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        struct api_event ev;
+        memset(&ev, 0, sizeof ev);
+        ev.kind = from[i].kind;
+        if (ev.kind == API_EVENT_CONTENT || ev.kind == API_EVENT_REASONING)
+            ev.text.text = from[i].text;
+        else
+            ev.call = seq_call(&from[i]);
+        if (ev.kind == API_EVENT_CONTENT && held)
+            seq_show_logprobs(s, &from[i], &ev.text, &probs, &tops);
+        if (!buf_add_bytes(&s->said, &ev, sizeof ev))
+            return false;
+    }
+    said->events = (const struct api_event *)(void *)s->said.p;
+    said->events_count = count;
     return true;
 }
 
-bool seq_take(struct seq *s, const struct seq_sampled *r, struct api_text *text)
+bool seq_take(struct seq *s, const struct seq_sampled *r, struct seq_said *said)
 {
+    const struct reply *reply = &s->job->reply;
     uint64_t bytes_before = s->output.bytes_in;
     must(s->state == SEQ_STATE_DECODE || s->state == SEQ_STATE_PREFILL);
-    *text = (struct api_text){0};
-    buf_clear(&s->shown);
+    *said = (struct seq_said){.id = r->id};
+    if (s->forced_left)
+        said->id = reply->close_ids[reply->close_count - s->forced_left];
+    output_clear(&s->output);
     s->state = SEQ_STATE_DECODE;
-    if (!seq_feed(s, r->id))
+    if (!seq_feed(s, said->id))
         return false;
-    text->text = buf_view(&s->shown);
     bool has_bytes = s->output.bytes_in > bytes_before;
-    if (s->job->rq.logprobs && ((has_bytes && !seq_hold_logprob(s, r)) ||
-                                !seq_show_logprobs(s, text)))
+    if (s->job->rq.logprobs && has_bytes && !seq_hold_logprob(s, r))
         return false;
-    return true;
+    return seq_say(s, said);
 }

@@ -1,6 +1,6 @@
 /* seq - one choice of one request, from its prompt to its end.
  *
- * Owns:      its tokens, the sampler's counts, the text held back, waiting logprobs, why it ended.
+ * Owns:      its tokens, the sampler's counts, its reader's state, waiting logprobs, why it ended.
  * Not:       when it runs and where its pages are counted (sched), pages themselves (kv_pool).
  * Invariant: kv_count tokens are stored in pages; ids[kv_count ..] are rows still to be computed,
  *            and the last of them is the row that is sampled. What a sequence says depends on its
@@ -54,11 +54,14 @@ struct seq {
     struct seq_pages pages[KV_GROUPS_MAX];
     struct sampler sampler;
     struct output output;
-    struct buf shown;     /* text of the step at hand */
+    struct buf said;      /* struct api_event of the step at hand */
     struct buf logprobs;  /* struct seq_logprob of tokens whose text is not shown yet */
-    struct buf events;    /* struct api_logprob and struct api_top of the step at hand */
+    struct buf probs;     /* struct api_logprob and struct api_top of the step at hand */
     uint32_t fed_count;   /* reply tokens that were given with the request */
+    uint32_t sent_count;  /* reply tokens that the endpoint knows by id */
     uint32_t used_count;  /* output tokens counted, fed ones included */
+    uint32_t think_count; /* of them in reasoning */
+    uint32_t forced_left; /* of reply.close_ids: the next tokens, whatever is sampled */
     uint16_t runs[SEQ_PERIOD_MAX + 1]; /* [p]: how long ids repeat with period p */
     uint16_t blanks;      /* blank tokens at the end */
     enum api_done done;
@@ -97,9 +100,14 @@ static inline uint32_t seq_reply_count(const struct seq *s)
     return seq_count(s) - s->prompt_count;
 }
 
-/* Takes the sampled token and says what may be shown now: *text is a view into s until the next
- * call (empty: nothing yet), with the logprobs asked for. The state may become DONE. False: no
- * memory; this sequence must end with ERR_MEMORY. */
-BASE_USE_RESULT bool seq_take(struct seq *s, const struct seq_sampled *r, struct api_text *text);
+struct seq_said {
+    int32_t id; /* the token taken: the sampled one, but where a budget of thinking is spent */
+    const struct api_event *events;
+    uint32_t events_count;
+};
+/* Takes the sampled token and says what may be told now: reasoning, text with the logprobs asked
+ * for, calls; views into s until the next call. The state may become DONE. False: no memory; this
+ * sequence must end with ERR_MEMORY. */
+BASE_USE_RESULT bool seq_take(struct seq *s, const struct seq_sampled *r, struct seq_said *said);
 
 #endif

@@ -7,19 +7,40 @@
 
 #define STOPS_MAX 16
 
+static void take(struct output *o, struct buf *shown, uint64_t *seen)
+{
+    uint32_t n;
+    const struct output_event *ev = output_events(o, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (ev[i].kind != API_EVENT_CONTENT || ev[i].bytes_begin != *seen ||
+            ev[i].bytes_end > o->bytes_in)
+            abort();
+        *seen = ev[i].bytes_end;
+        buf_add(shown, ev[i].text);
+    }
+    output_clear(o);
+}
+
 static void run(const str *stops, uint32_t count, str bytes, size_t piece, struct buf *shown)
 {
+    const struct output_options opt = {.stops = stops, .stops_count = count};
     struct arena a;
     struct output o;
     struct err e;
+    uint64_t seen = 0;
     arena_init(&a, 1 << 20);
-    if (output_init(&o, stops, count, false, &a, &e)) {
-        for (size_t at = 0; at < bytes.len; at += piece)
-            output_add(&o, str_sub(bytes, at, piece), shown);
-        output_end(&o, shown);
-        if (o.bytes_shown > o.bytes_in || (!o.is_stopped && o.bytes_shown != bytes.len))
+    if (output_init(&o, &opt, &a, &e)) {
+        bool ok = true;
+        for (size_t at = 0; at < bytes.len; at += piece) {
+            ok = ok && output_add(&o, str_sub(bytes, at, piece));
+            take(&o, shown, &seen);
+        }
+        ok = ok && output_end(&o, false);
+        take(&o, shown, &seen);
+        if (!ok || (!o.has_stop && seen != bytes.len))
             abort();
     }
+    output_deinit(&o);
     arena_deinit(&a);
 }
 

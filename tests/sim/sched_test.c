@@ -17,7 +17,7 @@
 
 /* --- one client ---------------------------------------------------------------------------- */
 
-struct reply {
+struct sim_reply {
     int32_t ids[TOKENS_MAX];
     uint32_t ids_count;
     char text[TOKENS_MAX * 8];
@@ -37,7 +37,7 @@ struct client {
     str stop[2];
     uint32_t context_max;
     enum client_state state;
-    struct reply replies[CHOICES_MAX], expected[CHOICES_MAX];
+    struct sim_reply replies[CHOICES_MAX], expected[CHOICES_MAX];
     struct api_order order;
     int64_t arrives_ms, cancels_ms;
     bool is_held, is_slow; /* is_slow: returns credit late */
@@ -136,7 +136,7 @@ static uint64_t adjust_of(const struct client *c, const int32_t *ids, uint32_t c
     return sum;
 }
 
-static bool find_stop(const struct client *c, struct reply *r)
+static bool find_stop(const struct client *c, struct sim_reply *r)
 {
     size_t best = SIZE_MAX, best_end = SIZE_MAX;
     for (uint32_t i = 0; i < c->rq.stop_count; i++) {
@@ -152,7 +152,7 @@ static bool find_stop(const struct client *c, struct reply *r)
     return true;
 }
 
-static void end_of(struct reply *r, bool ends, enum api_done why)
+static void end_of(struct sim_reply *r, bool ends, enum api_done why)
 {
     if (ends && !r->is_done) {
         r->is_done = true;
@@ -162,7 +162,7 @@ static void end_of(struct reply *r, bool ends, enum api_done why)
 
 static void compute_expected(struct client *c, uint32_t choice)
 {
-    struct reply *r = &c->expected[choice];
+    struct sim_reply *r = &c->expected[choice];
     int32_t ids[TOKENS_MAX * 2];
     uint32_t count = c->prompt_count;
     memcpy(ids, c->prompt, count * sizeof *ids);
@@ -189,7 +189,7 @@ static void compute_expected(struct client *c, uint32_t choice)
 
 /* --- reading batches ----------------------------------------------------------------------- */
 
-static void read_event(struct client *c, struct reply *r, const struct api_event *ev)
+static void read_event(struct client *c, struct sim_reply *r, const struct api_event *ev)
 {
     if (ev->kind == API_EVENT_CONTENT) {
         expect(r->text_len + ev->text.text.len <= sizeof r->text, "text is too long", 0, 0);
@@ -209,7 +209,7 @@ static void read_event(struct client *c, struct reply *r, const struct api_event
 static void on_batch(void *ctx, const struct api_batch *b)
 {
     struct client *c = &w.clients[b->request_id - 1];
-    struct reply *r = &c->replies[b->choice];
+    struct sim_reply *r = &c->replies[b->choice];
     struct api_event events[64];
     struct api_batch copy = *b;
     struct err e;
@@ -237,7 +237,7 @@ static void on_batch(void *ctx, const struct api_batch *b)
 
 static void check_reply(const struct client *c, uint32_t choice)
 {
-    const struct reply *a = &c->replies[choice], *b = &c->expected[choice];
+    const struct sim_reply *a = &c->replies[choice], *b = &c->expected[choice];
     bool prefix = c->state == CLIENT_CANCELLED;
     expect(prefix ? a->ids_count <= b->ids_count : a->ids_count == b->ids_count,
            "number of tokens differs", a->ids_count, b->ids_count);
@@ -331,7 +331,7 @@ static void submit(struct client *c)
     if (c->is_resumed) {
         j->begun = ARENA_ARRAY(&j->arena, struct prompt_begun, c->rq.n);
         for (uint32_t i = 0; i < c->rq.n; i++) {
-            const struct reply *r = &c->replies[i];
+            const struct sim_reply *r = &c->replies[i];
             int32_t *ids = ARENA_ARRAY(&j->arena, int32_t, r->ids_count);
             if (r->is_done)
                 continue;

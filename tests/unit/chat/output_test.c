@@ -52,7 +52,30 @@ struct run {
     struct output o;
     struct arena a;
     struct buf shown;
+    uint64_t bytes_shown;
 };
+
+static bool init(struct output *o, const str *stops, uint32_t count, bool keep, struct arena *a,
+                 struct err *e)
+{
+    const struct output_options opt = {.stops = stops, .stops_count = count, .keep_stop = keep};
+    return output_init(o, &opt, a, e);
+}
+
+/* Moves what is said to shown; it is all content. */
+static void take(struct run *r)
+{
+    uint32_t count;
+    const struct output_event *ev = output_events(&r->o, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(ev[i].kind, API_EVENT_CONTENT);
+        assert_true(ev[i].text.len > 0);
+        assert_true(ev[i].bytes_begin == r->bytes_shown && ev[i].bytes_end <= r->o.bytes_in);
+        r->bytes_shown = ev[i].bytes_end;
+        buf_add(&r->shown, ev[i].text);
+    }
+    output_clear(&r->o);
+}
 
 static void start(struct run *r, const struct row *row)
 {
@@ -61,28 +84,31 @@ static void start(struct run *r, const struct row *row)
     struct err e;
     for (; count < STOPS_MAX && row->stops[count]; count++)
         stops[count] = str_of(row->stops[count]);
+    *r = (struct run){0};
     arena_init(&r->a, 1 << 20);
     buf_init(&r->shown, 1 << 20);
-    assert_true(output_init(&r->o, stops, count, row->keep, &r->a, &e));
+    assert_true(init(&r->o, stops, count, row->keep, &r->a, &e));
 }
 
 static void feed(struct run *r, str piece)
 {
-    output_add(&r->o, piece, &r->shown);
+    assert_true(output_add(&r->o, piece));
+    take(r);
     str shown = buf_view(&r->shown);
     assert_int_equal(str_utf8_valid(shown), shown.len);
-    assert_true(r->o.bytes_shown <= r->o.bytes_in);
 }
 
 static void finish(struct run *r, const struct row *row, const char *how)
 {
-    output_end(&r->o, &r->shown);
+    assert_true(output_end(&r->o, false));
+    take(r);
     if (!str_eq(buf_view(&r->shown), str_of(row->out)) ||
-        (r->o.is_stopped ? (int)r->o.stop : -1) != row->stop)
+        (r->o.has_stop ? (int)r->o.stop : -1) != row->stop)
         fail_msg("%s, %s: got '%.*s', stop %d", row->in, how, STR_ARG(buf_view(&r->shown)),
-                 r->o.is_stopped ? (int)r->o.stop : -1);
-    if (!r->o.is_stopped)
-        assert_int_equal(r->o.bytes_shown, strlen(row->in));
+                 r->o.has_stop ? (int)r->o.stop : -1);
+    if (!r->o.has_stop)
+        assert_int_equal(r->bytes_shown, strlen(row->in));
+    output_deinit(&r->o);
     arena_deinit(&r->a);
     buf_deinit(&r->shown);
 }
@@ -120,12 +146,14 @@ static void test_only_a_prefix_of_a_stop_string_or_character_is_held_back(void *
     struct run r;
     start(&r, &row);
     for (size_t i = 0; i < countof(steps); i++) {
-        output_add(&r.o, str_of(steps[i].in), &r.shown);
+        feed(&r, str_of(steps[i].in));
         assert_int_equal(r.shown.len, steps[i].shown);
-        assert_int_equal(r.o.bytes_shown, steps[i].shown);
+        assert_int_equal(r.bytes_shown, steps[i].shown);
     }
-    output_end(&r.o, &r.shown);
+    assert_true(output_end(&r.o, false));
+    take(&r);
     assert_int_equal(r.shown.len, 16);
+    output_deinit(&r.o);
     arena_deinit(&r.a);
     buf_deinit(&r.shown);
 }
@@ -155,7 +183,7 @@ static void test_random_texts_and_stop_strings_agree_with_a_plain_search(void **
         size_t len = chrono_rng_below(&rng, sizeof in), cut;
         uint32_t count = (uint32_t)chrono_rng_below(&rng, STOPS_MAX) + 1;
         int which;
-        struct run r;
+        struct run r = {0};
         struct err e;
         for (size_t i = 0; i < len; i++)
             in[i] = (char)('a' + chrono_rng_below(&rng, 2));
@@ -167,16 +195,18 @@ static void test_random_texts_and_stop_strings_agree_with_a_plain_search(void **
         slow_answer((str){in, len}, stops, count, &cut, &which);
         arena_init(&r.a, 1 << 20);
         buf_init(&r.shown, 1 << 20);
-        assert_true(output_init(&r.o, stops, count, false, &r.a, &e));
+        assert_true(init(&r.o, stops, count, false, &r.a, &e));
         for (size_t at = 0, n; at < len; at += n) {
             n = base_min(chrono_rng_below(&rng, 4) + 1, len - at);
-            output_add(&r.o, (str){in + at, n}, &r.shown);
+            feed(&r, (str){in + at, n});
         }
-        output_end(&r.o, &r.shown);
+        assert_true(output_end(&r.o, false));
+        take(&r);
         assert_true(str_eq(buf_view(&r.shown), (str){in, cut}));
-        assert_int_equal(r.o.is_stopped, which >= 0);
+        assert_int_equal(r.o.has_stop, which >= 0);
         if (which >= 0)
             assert_int_equal(r.o.stops[r.o.stop].text.len, stops[which].len);
+        output_deinit(&r.o);
         arena_deinit(&r.a);
         buf_deinit(&r.shown);
     }
@@ -191,16 +221,16 @@ static void test_bad_stop_strings_are_refused_by_index(void **state)
     static char longest[4097];
     str stops[200] = {STR_INIT("ok"), STR_INIT("")};
     arena_init(&a, 1 << 20);
-    assert_false(output_init(&o, stops, 2, false, &a, &e));
+    assert_false(init(&o, stops, 2, false, &a, &e));
     assert_string_equal(e.text, "stop[1]: 1 to 4096 bytes expected, got 0");
     stops[1] = (str){longest, sizeof longest};
-    assert_false(output_init(&o, stops, 2, false, &a, &e));
-    assert_false(output_init(&o, stops, 200, false, &a, &e));
+    assert_false(init(&o, stops, 2, false, &a, &e));
+    assert_false(init(&o, stops, 200, false, &a, &e));
     assert_string_equal(e.text, "stop: 200 strings, at most 128");
-    assert_true(output_init(&o, NULL, 0, false, &a, &e));
+    assert_true(init(&o, NULL, 0, false, &a, &e));
     arena_deinit(&a);
     arena_init(&a, 64);
-    assert_false(output_init(&o, stops, 1, false, &a, &e));
+    assert_false(init(&o, stops, 1, false, &a, &e));
     assert_int_equal(e.code, ERR_LIMIT);
     arena_deinit(&a);
 }

@@ -1,0 +1,128 @@
+#include "engine/reply.h"
+
+#include "engine/prompt.h"
+
+#include <string.h>
+
+#define REPLY_MARKER_MAX 256
+
+/* --- where the prompt leaves the reply ------------------------------------------------------ */
+
+/* Only what the template itself wrote at the very end counts: a user's "<think>" is text. */
+static str reply_tail(const struct render_result *p)
+{
+    size_t from = p->spans_count > 1 ? p->spans[p->spans_count - 2].end : 0;
+    bool is_ours = p->spans_count && p->spans[p->spans_count - 1].origin == RENDER_TEMPLATE;
+    return is_ours ? str_trim(str_from(p->text, from)) : STR("");
+}
+
+static enum output_begin reply_begin(const struct output_format *f, const struct api_request *rq,
+                                     const struct render_result *p)
+{
+    str tail = reply_tail(p);
+    if (f->calls && f->calls->shape == OUTPUT_SHAPE_CHANNEL) {
+        if (str_ends(tail, STR("analysis<|message|>")))
+            return OUTPUT_BEGIN_THINKING;
+        return rq->continue_last || str_ends(tail, STR("<|message|>")) ? OUTPUT_BEGIN_ANSWER
+                                                                       : OUTPUT_BEGIN_FRESH;
+    }
+    if (f->think && str_ends(tail, str_trim(f->think->open)))
+        return OUTPUT_BEGIN_THINKING;
+    if (rq->continue_last || (f->think && str_ends(tail, str_trim(f->think->close))))
+        return OUTPUT_BEGIN_ANSWER;
+    return OUTPUT_BEGIN_FRESH;
+}
+
+/* --- the budget of thinking ----------------------------------------------------------------- */
+
+/* BEHAVIOUR 6.3: what an effort means to a template that has no variable for it. */
+static uint32_t reply_budget(const struct api_request *rq, uint32_t caps)
+{
+    bool off = rq->think == API_THINK_OFF || rq->effort == API_EFFORT_NONE;
+    if (api_request_is_given(rq, API_FIELD_THINK_TOKENS_MAX) ||
+        rq->think_tokens_max != API_THINK_ENDLESS)
+        return rq->think_tokens_max;
+    if (off)
+        return caps & RENDER_CAP_SWITCH ? API_THINK_ENDLESS : 0;
+    if (caps & RENDER_CAP_EFFORT)
+        return API_THINK_ENDLESS;
+    switch (rq->effort) {
+    case API_EFFORT_MINIMAL:
+        return 512;
+    case API_EFFORT_LOW:
+        return 2048;
+    case API_EFFORT_MEDIUM:
+        return 8192;
+    case API_EFFORT_HIGH:
+        return 32768;
+    case API_EFFORT_DEFAULT: case API_EFFORT_NONE: case API_EFFORT_XHIGH: case API_EFFORT_MAX:
+    case API_EFFORT_COUNT_:
+        break;
+    }
+    return API_THINK_ENDLESS;
+}
+
+/* The closer as the model writes it; harmony goes on to the channel of the answer. */
+static str reply_closer(const struct output_format *f)
+{
+    if (f->think)
+        return f->think->close;
+    return f->calls && f->calls->shape == OUTPUT_SHAPE_CHANNEL
+               ? STR("<|end|><|start|>assistant<|channel|>final<|message|>") : STR("");
+}
+
+static bool reply_close_ids(struct reply *r, const struct prompt_model *m, struct arena *a,
+                            struct api_error *e)
+{
+    struct tok_ids ids;
+    struct err why;
+    str closer = reply_closer(&r->format);
+    if (r->think_tokens_max == API_THINK_ENDLESS || closer.len == 0)
+        return true;
+    tok_ids_init(&ids, REPLY_MARKER_MAX);
+    bool ok = tok_encode_str(m->tok, closer, true, false, &ids, &why);
+    size_t count = tok_ids_count(&ids);
+    int32_t *copy = ok ? ARENA_ARRAY(a, int32_t, count) : NULL;
+    if (copy)
+        memcpy(copy, tok_ids_data(&ids), count * sizeof *copy);
+    tok_ids_deinit(&ids);
+    r->close_ids = copy;
+    r->close_count = copy ? (uint32_t)count : 0;
+    if (!ok)
+        return api_error_set(e, why.code, NULL, STR("think_tokens_max"), "%s", why.text);
+    return copy ? true : api_error_set(e, ERR_LIMIT, NULL, STR(""), "request: out of its memory");
+}
+
+/* --- making it ------------------------------------------------------------------------------ */
+
+bool reply_make(struct reply *out, const struct prompt_model *m, const struct api_request *rq,
+                const struct render_result *prompt, struct arena *a, struct api_error *e)
+{
+    struct err why;
+    *out = (struct reply){.format = *render_format(m->render)};
+    out->one_call = !rq->parallel_tool_calls;
+    out->begin = reply_begin(&out->format, rq, prompt);
+    out->think_tokens_max = reply_budget(rq, render_caps(m->render));
+    if (api_request_has_tools(rq) && rq->tool_choice != API_TOOL_CHOICE_NONE) {
+        if (!out->format.calls)
+            return api_error_set(e, ERR_REQUEST, "tools_unsupported", STR("tools"), "tools: it is "
+                                 "not known how this model writes calls");
+        struct output_tools *tools = ARENA_NEW(a, struct output_tools);
+        if (!tools)
+            return api_error_set(e, ERR_LIMIT, NULL, STR("tools"), "request: out of its memory");
+        if (!output_tools_make(tools, rq, a, &why))
+            return api_error_set(e, why.code, NULL, STR("tools"), "%s", why.text);
+        out->tools = tools;
+    }
+    return reply_close_ids(out, m, a, e);
+}
+
+struct output_options reply_output(const struct reply *r, const struct api_request *rq,
+                                   uint32_t choice, const int32_t *ids, uint32_t count)
+{
+    return (struct output_options){
+        .format = r->format, .tools = r->tools, .begin = r->begin, .one_call = r->one_call,
+        .stops = rq->stop, .stops_count = rq->stop_count, .keep_stop = rq->keep_stop,
+        .id_seed = digest_xxh3_128(str_view(ids, count * sizeof *ids),
+                                   api_request_seed(rq, choice))};
+}
