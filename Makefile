@@ -311,6 +311,7 @@ e2e: $(E2E_BINARIES) $(VENV)/ok tiny ## the binary from outside
 test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(TINY) $(REAL) tiny models
 	@$(RUN_TESTS) -tier long $(KERN) $(TINY) $(REAL) $(SIM)
+	@PULL_KILLS=200 $(E2E)/test_pull.py -k killed
 
 # ---------------------------------------------------------------- speed
 

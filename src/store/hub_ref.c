@@ -137,12 +137,22 @@ bool hub_ref_parse(struct hub_ref *out, str text, struct err *e)
     return hub_ref_parse_any(out, text, e);
 }
 
+/* No part of it leads up, and it does not begin at a root. */
+static bool hub_ref_is_inside(str path)
+{
+    str part, rest = path;
+    bool ok = path.len && path.p[0] != '/';
+    while (ok && str_split(&rest, '/', &part))
+        ok = !str_eq_z(part, "..") && !str_eq_z(part, ".") && part.len;
+    return ok;
+}
+
 bool hub_ref_base(str *out, str path, struct err *e)
 {
     str base = file_base_name(path);
     const char *why = NULL;
-    if (!base.len || str_eq_z(base, "..") || str_eq_z(base, "."))
-        why = "is no file name";
+    if (!hub_ref_is_inside(path) || !base.len)
+        why = "is no path inside a repository";
     else if (base.p[0] == '.')
         why = "begins with a dot";
     else if (base.len > HUB_REF_NAME_MAX)
@@ -153,7 +163,7 @@ bool hub_ref_base(str *out, str path, struct err *e)
         if ((unsigned char)base.p[i] < 0x20 || base.p[i] == 0x7f || base.p[i] == '\\')
             why = "holds a control character or a backslash";
     if (why)
-        return err_set(e, ERR_FORMAT, "hub: the name \"%.*s\" %s", STR_ARG(str_sub(base, 0, 60)),
+        return err_set(e, ERR_FORMAT, "hub: the name \"%.*s\" %s", STR_ARG(str_sub(path, 0, 60)),
                        why);
     *out = base;
     return true;

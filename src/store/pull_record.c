@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -83,6 +84,20 @@ static bool pull_record_is_replaced(const struct pull_record_line *old,
     return false;
 }
 
+/* Under the lock, so that one name is enough for what a kill may leave behind. */
+static bool pull_record_write(str path, str bytes, struct arena *a, struct err *e)
+{
+    str fresh = arena_printf(a, "%.*s.new", STR_ARG(path));
+    if (!path.p || !fresh.p)
+        return err_set(e, ERR_MEMORY, "pull: no memory");
+    int fd = open(fresh.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool ok = fd >= 0 && file_write_all(fd, bytes, e) && fdatasync(fd) == 0;
+    if (fd >= 0 && close(fd) != 0)
+        ok = false;
+    ok = ok && rename(fresh.p, path.p) == 0;
+    return ok || err_set_errno(e, errno, "%.*s", STR_ARG(fresh));
+}
+
 bool pull_record_put(str store, const struct pull_record_line *lines, uint32_t count,
                      struct err *e)
 {
@@ -105,8 +120,8 @@ bool pull_record_put(str store, const struct pull_record_line *lines, uint32_t c
                 pull_record_add(&out, &old.lines[i]);
         for (uint32_t i = 0; i < count; i++)
             pull_record_add(&out, &lines[i]);
-        ok = path.p && !out.full ? file_write(path.p, buf_view(&out), 0600, e)
-                                 : err_set(e, ERR_LIMIT, "%.*s: too long", STR_ARG(path));
+        ok = out.full ? err_set(e, ERR_LIMIT, "%.*s: too long", STR_ARG(path))
+                      : pull_record_write(path, buf_view(&out), &a, e);
     }
     if (lock >= 0)
         close(lock);
