@@ -100,6 +100,12 @@ bool cmd_is_terminal(int fd);
 bool cmd_models_find(const struct cmd_context *c, str name, struct library_entry *out,
                      struct err *e) BASE_USE_RESULT;
 
+/* The library of the configuration; checked: every file's header. */
+bool cmd_models_open(const struct cmd_context *c, bool own_only, bool checked,
+                     struct library **out, struct err *e) BASE_USE_RESULT;
+/* "3.1 / 17.0 GB": both in the unit of the larger. */
+void cmd_models_add_share(struct buf *out, uint64_t done, uint64_t size);
+
 /* Where models are, as the configuration says. */
 void cmd_models_options(const struct cmd_context *c, struct library_options *out);
 

@@ -41,7 +41,7 @@ void cmd_models_options(const struct cmd_context *c, struct library_options *out
     };
 }
 
-static bool cmd_models_open(const struct cmd_context *c, bool own_only, bool checked,
+bool cmd_models_open(const struct cmd_context *c, bool own_only, bool checked,
                             struct library **out, struct err *e)
 {
     struct library_options o;
@@ -103,10 +103,25 @@ static void cmd_models_add_source(struct buf *out, const struct library_entry *m
     buf_add_z(out, library_source_name(m->source));
     if (m->is_safetensors)
         buf_add_z(out, ", safetensors");
-    if (m->broken.len) {
+    if (m->is_partial) {
+        buf_add_z(out, ", partial");
+    } else if (m->broken.len) {
         buf_add_z(out, ", broken: ");
         buf_add_printable(out, m->broken);
     }
+}
+
+void cmd_models_add_share(struct buf *out, uint64_t done, uint64_t size)
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    size_t u = 0;
+    double scale = 1;
+    while (u + 1 < countof(units) && (double)size / scale >= 1024) {
+        scale *= 1024;
+        u++;
+    }
+    buf_printf(out, u ? "%.1f / %.1f %s" : "%.0f / %.0f %s", (double)done / scale,
+               (double)size / scale, units[u]);
 }
 
 enum { LIST_COLUMNS = 3 };
@@ -117,7 +132,10 @@ static void cmd_models_cells(const struct library_entry *m, struct buf cells[LIS
     for (int i = 0; i < LIST_COLUMNS; i++)
         buf_clear(&cells[i]);
     buf_add_printable(&cells[0], m->name);
-    buf_add_size(&cells[1], m->size);
+    if (m->is_partial)
+        cmd_models_add_share(&cells[1], m->received, m->size);
+    else
+        buf_add_size(&cells[1], m->size);
     cmd_models_add_age(&cells[2], m->modified_ns);
 }
 
@@ -192,8 +210,14 @@ static void cmd_models_put(struct json_writer *w, const struct library_entry *m)
         json_key_z(w, "draft");
         json_put_text(w, m->draft);
     }
+    json_key_z(w, "partial");
+    json_put_bool(w, m->is_partial);
+    if (m->is_partial) {
+        json_key_z(w, "received");
+        json_put_u64(w, m->received);
+    }
     json_key_z(w, "broken");
-    if (m->broken.len)
+    if (m->broken.len && !m->is_partial)
         json_put_text(w, m->broken);
     else
         json_put_null(w);
@@ -240,7 +264,8 @@ static bool cmd_models_run_list(struct cmd_context *c, struct err *e)
     else if (library_count(l))
         cmd_models_add_table(&out, l);
     else
-        buf_printf(&out, "no models yet; put a .gguf file into %.*s\n", STR_ARG(store));
+        buf_printf(&out, "no models yet; `shoal pull owner/repo` fetches one, or put a .gguf file into "
+                   "%.*s\n", STR_ARG(store));
     cmd_models_print_notes(l);
     bool ok = !out.full || err_set(e, ERR_LIMIT, "list: more than %zu bytes", LIST_OUT_MAX);
     if (ok)

@@ -139,20 +139,6 @@ static void cmd_pull_add_time(struct buf *out, int64_t seconds)
         buf_printf(out, "%llds", (long long)seconds);
 }
 
-/* "3.1 / 17.0 GB": both in the unit of the larger. */
-static void cmd_pull_add_share(struct buf *out, uint64_t done, uint64_t size)
-{
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-    size_t u = 0;
-    double scale = 1;
-    while (u + 1 < countof(units) && (double)size / scale >= 1024) {
-        scale *= 1024;
-        u++;
-    }
-    buf_printf(out, u ? "%.1f / %.1f %s" : "%.0f / %.0f %s", (double)done / scale,
-               (double)size / scale, units[u]);
-}
-
 static void cmd_pull_measure(struct cmd_pull_view *v, const struct pull_progress *p, int64_t now)
 {
     int64_t span = now - v->rate_ms;
@@ -201,7 +187,7 @@ static void cmd_pull_add_line(struct buf *out, const struct cmd_pull_view *v,
     if (phase[0])
         buf_printf(out, "  %s", phase);
     buf_printf(out, "  %3u %%  ", size ? (unsigned)(done * 100 / size) : 100u);
-    cmd_pull_add_share(out, done, size);
+    cmd_models_add_share(out, done, size);
     if (v->rate <= 0 || p->phase == PULL_CHECK || p->phase == PULL_VERIFY)
         return;
     buf_add_z(out, "  ");
@@ -281,7 +267,7 @@ static bool cmd_pull_one(struct cmd_context *c, str reference, struct pull_optio
     else if (e->code == ERR_CANCELLED && view.last.size) {
         struct buf b;
         buf_init(&b, 1024);
-        cmd_pull_add_share(&b, view.last.done, view.last.size);
+        cmd_models_add_share(&b, view.last.done, view.last.size);
         err_set(e, ERR_CANCELLED, "stopped at %s; the same command goes on there",
                 b.p ? b.p : "");
         buf_deinit(&b);

@@ -2,11 +2,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/map.h"
 #include "store/library_foreign.h"
+#include "store/pull_file.h"
 
 #define LIBRARY_ARENA_MAX ((size_t)256 << 20)
 #define LIBRARY_CHECKED_MAX ((size_t)8 << 20)
@@ -233,6 +235,73 @@ void library_close(struct library *l)
     arena_deinit(&l->arena);
     free(l->scan.models);
     free(l);
+}
+
+/* --- the files of a model --- */
+
+struct library_listing {
+    struct arena *a;
+    str *files;
+    uint32_t count, size;
+};
+
+static void library_list(struct library_listing *k, str path)
+{
+    if (k->count == k->size) {
+        uint32_t size = k->size ? k->size * 2 : 16;
+        str *files = ARENA_ARRAY(k->a, str, size);
+        if (!files)
+            return; /* the arena says so */
+        if (k->count)
+            memcpy(files, k->files, k->count * sizeof *files);
+        k->files = files;
+        k->size = size;
+    }
+    k->files[k->count++] = path;
+}
+
+static bool library_on_listed(void *ctx, const struct file_entry *entry)
+{
+    struct library_listing *k = ctx;
+    if (!entry->info.is_dir)
+        library_list(k, arena_copy(k->a, str_of(entry->path)));
+    return false;
+}
+
+/* A file of ours and what a pull keeps beside it. */
+static void library_list_file(struct library_listing *k, str dir, str name)
+{
+    str paths[] = {
+        arena_printf(k->a, "%.*s/%.*s", STR_ARG(dir), STR_ARG(name)),
+        pull_file_part_path(k->a, dir, name),
+        pull_file_state_path(k->a, dir, name),
+    };
+    for (size_t i = 0; i < countof(paths); i++)
+        if (paths[i].p && access(paths[i].p, F_OK) == 0)
+            library_list(k, paths[i]);
+}
+
+bool library_files(const struct library_entry *entry, struct arena *a, const str **out,
+                   uint32_t *count, struct err *e)
+{
+    struct library_listing k = {.a = a};
+    struct library_scan_piece piece;
+    if (entry->is_safetensors) {
+        struct file_walk w = {0, LIBRARY_FILES_MAX, library_on_listed, &k};
+        if (!file_walk(entry->path.p, &w, e))
+            return false;
+    } else {
+        str dir = file_dir_name(entry->path), name = file_base_name(entry->path);
+        bool is_set = library_scan_parse_piece(name, &piece);
+        for (uint32_t i = 1; is_set && i <= piece.total; i++)
+            library_list_file(&k, dir, arena_printf(a, "%.*s-%05u-of-%05u.gguf",
+                                                    STR_ARG(piece.base), i, piece.total));
+        if (!is_set)
+            library_list_file(&k, dir, name);
+    }
+    *out = k.files;
+    *count = k.count;
+    return !a->is_full || err_set(e, ERR_MEMORY, "models: no memory for a list of files");
 }
 
 /* --- finding --- */

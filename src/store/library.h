@@ -5,7 +5,8 @@
  * Not:       what a model file holds (the caller's check), other stores' layouts
  *            (library_foreign), downloads (pull), which settings and variables say where (cli).
  * Invariant: stores are read, never written, but for the own store's `.checked`. One broken file
- *            is an entry that says why and hides nothing. Own models shadow equal names.
+ *            is an entry that says why and hides nothing. Own models shadow equal names. What a
+ *            pull has begun is an entry too, until it is whole.
  * Thread:    one at a time; a library is a picture of the moment it was opened.
  * Limits:    LIBRARY_ENTRIES_MAX models, LIBRARY_FILES_MAX directory entries per store.
  */
@@ -35,7 +36,9 @@ struct library_entry {
     enum library_source source;
     bool is_safetensors; /* a directory with config.json */
     str broken;          /* why it cannot be used; empty: it can */
+    bool is_partial;     /* a download that is not finished; broken says so too */
     uint64_t size;       /* of all pieces */
+    uint64_t received;   /* is_partial: so much of it */
     int64_t modified_ns; /* of the newest piece */
     str projector, draft; /* mmproj and mtp- file that belong to it; empty: none */
     str params, system;   /* Ollama: path of its default parameters and system text */
@@ -82,6 +85,11 @@ struct library_query {
  * candidates of an ambiguous name. */
 bool library_find(const struct library *l, const struct library_query *q, struct arena *a,
                   struct library_entry *out, struct err *e) BASE_USE_RESULT;
+
+/* Every file of an entry: pieces in order, or what lies in its directory; of an unfinished one also
+ * its parts and journals. NUL-ended, in a. ERR_IO, ERR_MEMORY. */
+bool library_files(const struct library_entry *entry, struct arena *a, const str **out,
+                   uint32_t *count, struct err *e) BASE_USE_RESULT;
 
 const char *library_source_name(enum library_source s); /* "shoal" "ollama" "hf" "lmstudio" "dir" */
 

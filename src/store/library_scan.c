@@ -5,12 +5,14 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "store/pull_state.h"
 
 /* Files of one directory are handed over together: sets and projectors never span directories. */
 struct library_scan_file {
     str path, name; /* name: without directory */
-    uint64_t size;
+    uint64_t size, received;
     int64_t modified_ns;
+    bool is_partial; /* path is where it will be; its journal is what there is */
     struct library_scan_model *model; /* it became, or joined */
 };
 
@@ -88,6 +90,56 @@ void library_scan_note(struct library_scan *s, const struct err *why)
         s->notes[s->notes_count++] = arena_copy(s->arena, str_of(why->text));
 }
 
+/* --- downloads that are not finished --- */
+
+/* The file that a journal speaks of; false: not a journal of ours. */
+static bool library_scan_read_state(struct library_scan *s, const struct file_entry *entry,
+                                    struct library_scan_file *out)
+{
+    struct pull_state state;
+    struct err why = {0};
+    str text, name;
+    size_t end;
+    if (!entry->info.is_file || !pull_state_name(entry->name, &name) ||
+        !file_read(&text, entry->path, PULL_STATE_SIZE_MAX, s->arena, &why) ||
+        !pull_state_read(&state, text, &end, s->arena, &why))
+        return false;
+    str path = arena_printf(s->arena, "%.*s/%.*s", STR_ARG(file_dir_name(str_of(entry->path))),
+                            STR_ARG(name));
+    *out = (struct library_scan_file){
+        .path = path,
+        .name = file_base_name(path),
+        .size = state.size,
+        .received = pull_state_received(&state),
+        .modified_ns = entry->info.mtime_ns,
+        .is_partial = true,
+    };
+    return true;
+}
+
+/* Which part of the model the file is, or will be. */
+static void library_scan_join(struct library_scan_model *m, const struct library_scan_file *f)
+{
+    library_scan_add_piece(m, f->path, f->size, f->modified_ns);
+    m->entry.received += f->is_partial ? f->received : f->size;
+    m->entry.is_partial = m->entry.is_partial || f->is_partial;
+}
+
+static void library_scan_set_partial(struct library_scan *s, struct library_scan_model *m)
+{
+    struct buf b;
+    if (!m->entry.is_partial)
+        return;
+    buf_init(&b, 256);
+    buf_add_z(&b, "unfinished: ");
+    buf_add_size(&b, m->entry.received);
+    buf_add_z(&b, " of ");
+    buf_add_size(&b, m->entry.size);
+    buf_add_z(&b, " are here, `shoal pull` goes on");
+    m->entry.broken = arena_copy(s->arena, buf_view(&b));
+    buf_deinit(&b);
+}
+
 /* --- files to models --- */
 
 static struct library_scan_model *library_scan_new(struct library_scan_walk *w,
@@ -114,7 +166,7 @@ static bool library_scan_add_set(struct library_scan_walk *w, uint32_t first, ui
     for (uint32_t i = 0; i < end - first; i++) {
         struct library_scan_piece piece;
         must(library_scan_parse_piece(files[i].name, &piece));
-        library_scan_add_piece(m, files[i].path, files[i].size, files[i].modified_ns);
+        library_scan_join(m, &files[i]);
         files[i].model = m;
         expected += piece.number == expected;
     }
@@ -122,6 +174,7 @@ static bool library_scan_add_set(struct library_scan_walk *w, uint32_t first, ui
         m->entry.broken = arena_printf(w->s->arena, "piece %u of %u is missing (%.*s-%05u-of-%05u"
                                        ".gguf)", expected, p->total, STR_ARG(p->base), expected,
                                        p->total);
+    library_scan_set_partial(w->s, m);
     return true;
 }
 
@@ -150,7 +203,8 @@ static bool library_scan_add_files(struct library_scan_walk *w, uint32_t first, 
             f->model = library_scan_new(w, f, library_scan_stem(f->name));
             if (!f->model)
                 return false;
-            library_scan_add_piece(f->model, f->path, f->size, f->modified_ns);
+            library_scan_join(f->model, f);
+            library_scan_set_partial(w->s, f->model);
         }
         i = next;
     }
@@ -205,21 +259,23 @@ static bool library_scan_close_dir(struct library_scan_walk *w, uint32_t first, 
 
 struct library_scan_parts {
     struct library_scan_model *model;
-    struct arena *arena;
+    struct library_scan *s;
     bool has_config, has_weights;
 };
 
 static bool library_scan_on_part(void *ctx, const struct file_entry *entry)
 {
     struct library_scan_parts *p = ctx;
-    if (!entry->info.is_file)
+    struct library_scan_file f = {.path = str_of(entry->path), .name = entry->name,
+                                  .size = entry->info.size, .modified_ns = entry->info.mtime_ns};
+    if (!entry->info.is_file ||
+        (str_ends(f.name, STR(".state")) && !library_scan_read_state(p->s, entry, &f)))
         return false;
-    bool is_weights = str_ends(entry->name, STR(".safetensors"));
-    p->has_config = p->has_config || str_eq_z(entry->name, "config.json");
+    bool is_weights = str_ends(f.name, STR(".safetensors"));
+    p->has_config = p->has_config || str_eq_z(f.name, "config.json");
     p->has_weights = p->has_weights || is_weights;
-    if (is_weights || str_ends(entry->name, STR(".json")))
-        library_scan_add_piece(p->model, str_of(entry->path), entry->info.size,
-                               entry->info.mtime_ns);
+    if (is_weights || str_ends(f.name, STR(".json")))
+        library_scan_join(p->model, &f);
     return false;
 }
 
@@ -227,7 +283,7 @@ static bool library_scan_on_part(void *ctx, const struct file_entry *entry)
 static bool library_scan_add_safetensors(struct library_scan_walk *w, const char *dir, str name)
 {
     struct library_scan_model m = {.entry.source = w->d->source};
-    struct library_scan_parts parts = {.model = &m, .arena = w->s->arena};
+    struct library_scan_parts parts = {.model = &m, .s = w->s};
     struct file_walk walk = {0, LIBRARY_FILES_MAX, library_scan_on_part, &parts};
     struct err why = {0};
     if (!file_walk(dir, &walk, &why) || !parts.has_config || !parts.has_weights)
@@ -240,6 +296,7 @@ static bool library_scan_add_safetensors(struct library_scan_walk *w, const char
     added->entry.name = arena_copy(w->s->arena, name);
     added->entry.file_name = added->entry.name;
     added->entry.is_safetensors = true;
+    library_scan_set_partial(w->s, added);
     return true;
 }
 
@@ -262,21 +319,29 @@ static bool library_scan_on_entry(void *ctx, const struct file_entry *entry)
 {
     struct library_scan_walk *w = ctx;
     bool is_hidden = entry->name.len && entry->name.p[0] == '.';
+    struct library_scan_file f;
     if (entry->info.is_dir)
         return !is_hidden;
-    if (!entry->info.is_file || is_hidden || !str_ends(entry->name, STR(".gguf")) || w->is_broken)
+    if (!entry->info.is_file || w->is_broken)
         return false;
-    if (!library_scan_grow(w)) {
-        w->is_broken = true;
-        return false;
+    if (is_hidden) {
+        if (!library_scan_read_state(w->s, entry, &f) || !str_ends(f.name, STR(".gguf")))
+            return false;
+    } else {
+        if (!str_ends(entry->name, STR(".gguf")))
+            return false;
+        str path = arena_copy(w->s->arena, str_of(entry->path));
+        f = (struct library_scan_file){
+            .path = path,
+            .name = file_base_name(path),
+            .size = entry->info.size,
+            .modified_ns = entry->info.mtime_ns,
+        };
     }
-    str path = arena_copy(w->s->arena, str_of(entry->path));
-    w->files[w->count++] = (struct library_scan_file){
-        .path = path,
-        .name = file_base_name(path),
-        .size = entry->info.size,
-        .modified_ns = entry->info.mtime_ns,
-    };
+    if (library_scan_grow(w))
+        w->files[w->count++] = f;
+    else
+        w->is_broken = true;
     return false;
 }
 
@@ -295,13 +360,26 @@ static int library_scan_by_dir(const void *a, const void *b)
 {
     const struct library_scan_file *x = a, *y = b;
     int order = str_cmp(file_dir_name(x->path), file_dir_name(y->path));
-    return order ? order : str_cmp(x->name, y->name);
+    order = order ? order : str_cmp(x->name, y->name);
+    return order ? order : (int)x->is_partial - (int)y->is_partial;
+}
+
+/* A model that is whole stays what it is while a newer version of it comes. */
+static void library_scan_drop_updates(struct library_scan_walk *w)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->count; i++)
+        if (!w->files[i].is_partial || !kept ||
+            !str_eq(w->files[kept - 1].path, w->files[i].path))
+            w->files[kept++] = w->files[i];
+    w->count = kept;
 }
 
 static bool library_scan_group(struct library_scan_walk *w)
 {
     if (w->count)
         qsort(w->files, w->count, sizeof *w->files, library_scan_by_dir);
+    library_scan_drop_updates(w);
     for (uint32_t first = 0, end; first < w->count; first = end) {
         str dir = file_dir_name(w->files[first].path);
         for (end = first + 1; end < w->count; end++)

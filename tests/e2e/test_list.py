@@ -14,7 +14,8 @@ def test_an_empty_store_gives_a_suggestion_and_exits_0(shoal, home):
     for name in ("list", "ls"):
         done = shoal(name)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == f"no models yet; put a .gguf file into {home}/.shoal/models\n"
+        assert done.stdout == ("no models yet; `shoal pull owner/repo` fetches one, or put a "
+                               f".gguf file into {home}/.shoal/models\n")
     assert json.loads(shoal("list", "-json").stdout) == {"models": []}
     assert not (home / ".shoal").exists()  # looking creates nothing
 
