@@ -264,8 +264,8 @@ static bool cmd_models_run_list(struct cmd_context *c, struct err *e)
     else if (library_count(l))
         cmd_models_add_table(&out, l);
     else
-        buf_printf(&out, "no models yet; `shoal pull owner/repo` fetches one, or put a .gguf file into "
-                   "%.*s\n", STR_ARG(store));
+        buf_printf(&out, "no models yet; `shoal pull owner/repo` fetches one, or put a .gguf file "
+                   "into %.*s\n", STR_ARG(store));
     cmd_models_print_notes(l);
     bool ok = !out.full || err_set(e, ERR_LIMIT, "list: more than %zu bytes", LIST_OUT_MAX);
     if (ok)

@@ -673,7 +673,8 @@ def test_on_a_terminal_one_line_shows_rate_and_time(home, hub, store):
     run.communicate(timeout=10)
     os.close(main)
     assert b"\r" in seen
-    assert re.search(rb"m\.Q4_K_M\.gguf +\d+ %  \d+\.\d / 640\.8 KB  \d+\.\d KB/s  \d+s", seen), seen
+    assert re.search(rb"m\.Q4_K_M\.gguf +\d+ %  \d+\.\d / 640\.8 KB  \d+\.\d KB/s  \d+s",
+                     seen), seen
 
 
 def test_elsewhere_progress_is_a_line_now_and_then(pull, hub, store):
