@@ -21,6 +21,16 @@ void buf_clear(struct buf *b)
         b->p[0] = 0;
 }
 
+void buf_shrink(struct buf *b, size_t size_kept)
+{
+    size_t size_max = b->size_max;
+    if (b->size > size_kept) {
+        buf_deinit(b);
+        buf_init(b, size_max);
+    }
+    buf_clear(b);
+}
+
 bool buf_reserve(struct buf *b, size_t more)
 {
     if (b->full || more > b->size_max - b->len) {

@@ -21,6 +21,9 @@ struct buf {
 void buf_init(struct buf *b, size_t size_max);
 void buf_deinit(struct buf *b); /* also after a zeroed struct */
 void buf_clear(struct buf *b);  /* keeps the memory, resets full */
+/* As clear, but more than size_kept bytes of memory are freed: for a buffer that one large message
+ * has gone through. */
+void buf_shrink(struct buf *b, size_t size_kept);
 
 /* All return false (and set full) when size_max would be passed. */
 bool buf_reserve(struct buf *b, size_t more);

@@ -16,6 +16,7 @@
 #define ENGINE_LEG_OOM_SCORE 500    /* a child goes first */
 #define ENGINE_LEG_QUEUE_MAX ((size_t)1 << 30)
 #define ENGINE_LEG_CREDIT 65536u /* bytes in one CREDIT, few of what a child may be ahead */
+#define ENGINE_LEG_KEPT ((size_t)1 << 20) /* of the last frame's memory */
 #define ENGINE_LEG_IDS_MAX ((size_t)1 << 26) /* bytes of ids of one choice */
 
 /* What one choice has given, for a resume. */
@@ -167,6 +168,7 @@ static bool engine_leg_send(struct engine_leg *l, enum pipe_class class, const s
             return err_set(e, ERR_ENGINE, "engine: the child does not take its frames");
         rest = str_from(rest, n);
     }
+    buf_shrink(&l->out, ENGINE_LEG_KEPT);
     return true;
 }
 

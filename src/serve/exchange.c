@@ -9,16 +9,21 @@
 #include "base/list.h"
 #include "serve/limits.h"
 #include "serve/metrics.h"
+#include "serve/workers.h"
 #include "serve/replay.h"
 
 #define EXCHANGE_MEMORY_MIN ((size_t)1 << 20) /* beside 4 times the body */
 #define EXCHANGE_OUT_MAX (DIALECT_REPLY_MAX * 3) /* escaped, twice for reasoning */
 #define EXCHANGE_MODELS_MAX 64
+#define EXCHANGE_LARGE ((size_t)128 << 10) /* a body that takes longer than 2 ms to read */
+#define EXCHANGE_WORKERS 2u
+#define EXCHANGE_JOBS_MAX 1024u
 #define EXCHANGE_SEED_BITS 53 /* a drawn seed survives a client that reads it as a double */
 
 struct exchange_set {
     struct exchange_options o;
     struct list all;
+    struct workers *workers;
     uint32_t count;
     uint64_t last_id;
 };
@@ -47,6 +52,9 @@ struct exchange {
     enum exchange_phase phase;
     uint32_t place, tokens_done, tokens_total;
     int64_t wrote_ms; /* when the client got something last */
+    /* A large body is read elsewhere: until then rq, st and arena are the worker's. */
+    struct exchange_reading *reading; /* in arena; NULL: not, or not any more */
+    struct buf body;
     int64_t wait_ms;  /* deadlines.max_wait as it was at the start */
     str model;        /* its own name, however it was spelt */
     bool is_submitted, is_held;
@@ -80,6 +88,8 @@ bool exchange_set_open(struct exchange_set **out, const struct exchange_options 
 
 void exchange_set_close(struct exchange_set *s)
 {
+    if (s)
+        workers_close(s->workers); /* frees those whose client is gone */
     must(!s || list_is_empty(&s->all));
     free(s);
 }
@@ -103,6 +113,7 @@ static void exchange_free(struct exchange *x)
     transcript_deinit(&x->said);
     arena_deinit(&x->lent);
     buf_deinit(&x->out);
+    buf_deinit(&x->body);
     arena_deinit(&x->arena);
     free(x);
 }
@@ -478,20 +489,18 @@ static void exchange_fill(struct exchange *x)
     rq->deadline.generation_ms = o->gen_ms;
 }
 
-static bool exchange_read(struct exchange *x, struct api_error *e)
+static bool exchange_fill_in(struct exchange *x, struct dialect_in *in)
 {
     const struct http_request *r = http_conn_request(x->conn);
     struct api_header *headers = ARENA_ARRAY(&x->arena, struct api_header, r->header_count);
-    if (!headers)
-        return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
-    for (size_t i = 0; i < r->header_count; i++)
+    for (size_t i = 0; headers && i < r->header_count; i++)
         headers[i] = (struct api_header){r->headers[i].name, r->headers[i].value};
-    struct dialect_in in = {.path = x->call->path, .segment = x->call->segment, .body = r->body,
-                            .headers = headers, .headers_count = (uint32_t)r->header_count,
-                            .request_id = str_of(x->id),
-                            .time_s = chrono_unix_ms(&chrono_real) / 1000,
-                            .limits = x->set->o.limits};
-    return x->dialect->read_request(&x->rq, x->st, &in, &x->arena, e);
+    *in = (struct dialect_in){.path = x->call->path, .segment = x->call->segment, .body = r->body,
+                              .headers = headers, .headers_count = (uint32_t)r->header_count,
+                              .request_id = str_of(x->id),
+                              .time_s = chrono_unix_ms(&chrono_real) / 1000,
+                              .limits = x->set->o.limits};
+    return headers != NULL;
 }
 
 /* Sequences that the model runs at once; 1 while nobody knows. */
@@ -542,14 +551,11 @@ static void exchange_recall(struct exchange *x)
         transcript_deinit(&x->said);
 }
 
+/* It was read: ask for its answer. */
 static void exchange_submit(struct exchange *x)
 {
     struct api_provider *p = &x->set->o.provider;
     struct api_error e = {0};
-    if (!exchange_read(x, &e)) {
-        exchange_fail(x, &e);
-        return;
-    }
     exchange_fill(x);
     exchange_recall(x);
     bool has_room = exchange_is_allowed(x, &e) && exchange_has_room(x, &e);
@@ -560,6 +566,99 @@ static void exchange_submit(struct exchange *x)
         return;
     }
     x->is_submitted = false;
+    exchange_fail(x, &e);
+}
+
+static void exchange_read(struct exchange *x)
+{
+    struct dialect_in in;
+    struct api_error e = {0};
+    if (!exchange_fill_in(x, &in))
+        api_error_set(&e, ERR_MEMORY, "", STR(""), "no memory for a request");
+    else if (x->dialect->read_request(&x->rq, x->st, &in, &x->arena, &e)) {
+        exchange_submit(x);
+        return;
+    }
+    exchange_fail(x, &e);
+}
+
+/* --- a large body -------------------------------------------------------------------------- */
+
+struct exchange_reading {
+    struct exchange *x;
+    struct dialect_in in;
+    struct dialect_limits limits; /* a reload may change the set's meanwhile */
+    bool ok;
+    struct api_error e;
+    bool is_gone, must_end; /* what happened meanwhile; why it must end */
+    struct api_error why;
+};
+
+/* On a worker: the exchange is this thread's but for its place in lists and its connection. */
+static void exchange_run_reading(void *ctx)
+{
+    struct exchange_reading *r = ctx;
+    struct exchange *x = r->x;
+    r->ok = x->dialect->read_request(&x->rq, x->st, &r->in, &x->arena, &r->e);
+}
+
+static void exchange_end_reading(void *ctx)
+{
+    struct exchange_reading *r = ctx;
+    struct exchange *x = r->x;
+    x->reading = NULL;
+    if (r->is_gone)
+        exchange_free(x);
+    else if (r->must_end)
+        exchange_fail(x, &r->why);
+    else if (r->ok)
+        exchange_submit(x);
+    else
+        exchange_fail(x, &r->e);
+}
+
+/* The connection may end before the worker does: what is read is ours. */
+static bool exchange_own(struct exchange *x, struct dialect_in *in)
+{
+    struct api_header *headers = ARENA_ARRAY(&x->arena, struct api_header, in->headers_count);
+    for (uint32_t i = 0; headers && i < in->headers_count; i++) {
+        headers[i].name = arena_copy(&x->arena, in->headers[i].name);
+        headers[i].value = arena_copy(&x->arena, in->headers[i].value);
+    }
+    in->headers = headers;
+    in->segment = arena_copy(&x->arena, in->segment);
+    http_conn_take_body(x->conn, &x->body);
+    return headers && !x->arena.is_full;
+}
+
+static bool exchange_read_elsewhere(struct exchange *x)
+{
+    struct exchange_set *s = x->set;
+    struct err ignored;
+    struct exchange_reading *r = ARENA_NEW(&x->arena, struct exchange_reading);
+    if (!r || !exchange_fill_in(x, &r->in) || !exchange_own(x, &r->in))
+        return false;
+    if (!s->workers && !workers_open(&s->workers, s->o.loop, EXCHANGE_WORKERS, EXCHANGE_JOBS_MAX,
+                                     &ignored))
+        return false;
+    r->x = x;
+    r->limits = *s->o.limits;
+    r->in.limits = &r->limits;
+    x->reading = r;
+    if (workers_run(s->workers, &(struct workers_job){exchange_run_reading, exchange_end_reading,
+                                                      r}))
+        return true;
+    x->reading = NULL;
+    return false;
+}
+
+static void exchange_read_large(struct exchange *x)
+{
+    struct api_error e = {0};
+    if (exchange_read_elsewhere(x))
+        return;
+    api_error_set(&e, ERR_OVERLOADED, "", STR(""), "%u large bodies are being read, no more may",
+                  EXCHANGE_JOBS_MAX);
     exchange_fail(x, &e);
 }
 
@@ -594,7 +693,10 @@ void exchange_start(struct exchange_set *s, struct http_conn *c, struct exchange
     x->wrote_ms = x->m.arrived_ms;
     list_push_last(&s->all, &x->link);
     s->count++;
-    exchange_submit(x);
+    if (body >= EXCHANGE_LARGE)
+        exchange_read_large(x);
+    else
+        exchange_read(x);
 }
 
 void exchange_gone(struct exchange *x)
@@ -602,7 +704,10 @@ void exchange_gone(struct exchange *x)
     exchange_cancel(x);
     exchange_detach(x);
     x->m.outcome = METRICS_OUTCOME_CANCELLED;
-    exchange_free(x);
+    if (x->reading)
+        x->reading->is_gone = true; /* freed when the worker has let go */
+    else
+        exchange_free(x);
 }
 
 void exchange_drain(struct exchange *x)
@@ -615,6 +720,21 @@ void exchange_drain(struct exchange *x)
 
 void exchange_set_end(struct exchange_set *s, const struct api_error *why)
 {
-    while (!list_is_empty(&s->all))
-        exchange_fail(list_item(list_first(&s->all), struct exchange, link), why);
+    struct list now, *first;
+    list_init(&now);
+    while ((first = list_first(&s->all))) {
+        list_remove(first);
+        list_push_last(&now, first);
+    }
+    while ((first = list_first(&now))) {
+        struct exchange *x = list_item(first, struct exchange, link);
+        if (!x->reading) {
+            exchange_fail(x, why);
+            continue;
+        }
+        list_remove(first);
+        list_push_last(&s->all, first);
+        x->reading->must_end = true;
+        x->reading->why = *why;
+    }
 }

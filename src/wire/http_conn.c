@@ -710,6 +710,13 @@ struct http_conn *http_conn_open(struct http_server *s, struct bufferevent *bev,
 
 const struct http_request *http_conn_request(const struct http_conn *c) { return &c->request; }
 void http_conn_set_user(struct http_conn *c, void *user) { c->user = user; }
+
+void http_conn_take_body(struct http_conn *c, struct buf *to)
+{
+    *to = c->body;
+    buf_init(&c->body, 0);
+}
+
 void *http_conn_user(const struct http_conn *c) { return c->user; }
 struct arena *http_conn_arena(struct http_conn *c) { return &c->arena; }
 bool http_conn_has_begun(const struct http_conn *c) { return c->reply != HTTP_CONN_REPLY_NONE; }

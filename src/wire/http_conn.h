@@ -71,6 +71,9 @@ struct http_limits {
 const struct http_request *http_conn_request(const struct http_conn *c);
 /* Value of the first header of that (lower case) name; p == NULL if absent. */
 str http_conn_header(const struct http_conn *c, const char *name);
+/* The body's memory, for who needs it longer than the connection lives; *to is freed by the caller.
+ * The request's view stays good as long as *to. */
+void http_conn_take_body(struct http_conn *c, struct buf *to);
 /* The user's word on this request, NULL when a request begins; never freed here. */
 void http_conn_set_user(struct http_conn *c, void *user);
 void *http_conn_user(const struct http_conn *c);

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 
 #define PIPE_READ_SIZE 65536
+#define PIPE_KEPT ((size_t)1 << 20) /* memory of an empty queue */
 #define PIPE_READS_MAX 16 /* per wake-up: other descriptors get their turn */
 
 /* Frames as {u32 length, bytes}. */
@@ -114,7 +115,7 @@ static void pipe_write(struct pipe *p)
         if (p->begun_left == 0)
             p->begun = NULL;
         if (pipe_is_empty(q)) {
-            buf_clear(&q->bytes);
+            buf_shrink(&q->bytes, PIPE_KEPT);
             q->at = 0;
         }
     }
