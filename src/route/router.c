@@ -120,8 +120,7 @@ static void router_note(struct router_reason *why, const struct router_candidate
                         enum router_skip skip, int64_t now_ms)
 {
     why->all_incapable = why->all_incapable && skip == ROUTER_SKIP_INCAPABLE;
-    why->any_busy = why->any_busy || skip == ROUTER_SKIP_BUSY || skip == ROUTER_SKIP_TRIAL ||
-                    skip == ROUTER_SKIP_DOWN;
+    why->any_busy = why->any_busy || skip == ROUTER_SKIP_BUSY || skip == ROUTER_SKIP_TRIAL;
     if (skip != ROUTER_SKIP_OPEN && skip != ROUTER_SKIP_COOLING)
         return;
     int64_t at = breaker_free_ms(&c->leg->breaker, now_ms);
@@ -131,7 +130,8 @@ static void router_note(struct router_reason *why, const struct router_candidate
 int router_pick(const struct router_candidate *candidates, uint32_t count,
                 const struct leg_needs *needs, int64_t now_ms, struct router_reason *why)
 {
-    *why = (struct router_reason){.all_incapable = count > 0, .again_ms = INT64_MAX};
+    *why = (struct router_reason){.all_incapable = count > 0, .again_ms = INT64_MAX,
+                                  .down = UINT32_MAX};
     for (uint32_t i = 0; i < count; i++) {
         const char *lacks;
         enum router_skip skip = router_skip_of(&candidates[i], needs, now_ms, &lacks);
@@ -143,6 +143,8 @@ int router_pick(const struct router_candidate *candidates, uint32_t count,
             why->all_lack = lacks;
         if (skip == ROUTER_SKIP_NONE)
             return (int)i;
+        if (skip == ROUTER_SKIP_DOWN && why->down == UINT32_MAX)
+            why->down = i;
         router_note(why, &candidates[i], skip, now_ms);
     }
     return -1;

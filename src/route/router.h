@@ -65,6 +65,7 @@ struct router_reason {
     bool all_incapable;      /* no leg of the route could ever take it */
     const char *all_lack;    /* what the first of them lacks */
     bool any_busy;
+    uint32_t down;           /* an engine leg that restarts, and would queue it; UINT32_MAX: none */
     int64_t again_ms;        /* -1 picked: when a leg may be free; INT64_MAX: not known */
 };
 /* Index of the first candidate that may be asked now, in order, or -1. */

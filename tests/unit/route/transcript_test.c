@@ -1,0 +1,207 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "route/transcript.h"
+
+static struct transcript t;
+static struct arena a;
+static struct api_resume resume;
+static const struct leg engine_same = {.kind = LEG_KIND_ENGINE, .goes_on = LEG_CONTINUE_ENGINE,
+                                       .model = {.model_hash = 7, .caps = API_CAP_CONTINUE_TEXT}};
+static const struct leg engine_other = {.kind = LEG_KIND_ENGINE, .goes_on = LEG_CONTINUE_ENGINE,
+                                        .model = {.model_hash = 8, .caps = API_CAP_CONTINUE_TEXT}};
+static const struct leg prefill = {.kind = LEG_KIND_UPSTREAM, .goes_on = LEG_CONTINUE_PREFILL};
+static const struct leg shoal = {.kind = LEG_KIND_UPSTREAM, .goes_on = LEG_CONTINUE_SHOAL};
+static const struct leg plain = {.kind = LEG_KIND_UPSTREAM};
+
+static int begin(void **state)
+{
+    struct api_error e;
+    (void)state;
+    arena_init(&a, 1 << 20);
+    return transcript_init(&t, 2, 4096, &e) ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    transcript_deinit(&t);
+    arena_deinit(&a);
+    return 0;
+}
+
+static void add(uint32_t choice, struct api_event ev, int32_t id)
+{
+    struct api_batch b = {.choice = choice, .events = &ev, .events_count = 1, .ids = &id,
+                          .ids_count = id >= 0};
+    transcript_add(&t, &b);
+}
+
+static void started(uint64_t hash)
+{
+    add(0, (struct api_event){.kind = API_EVENT_STARTED, .started = {.model_hash = hash}}, -1);
+}
+
+static void say(uint32_t choice, enum api_event_kind kind, const char *text, int32_t id)
+{
+    add(choice, (struct api_event){.kind = kind, .text = {.text = str_of(text)}}, id);
+}
+
+static void call(enum api_event_kind kind, const char *args)
+{
+    add(0, (struct api_event){.kind = kind,
+                              .call = {.index = 0, .id = STR("c1"), .name = STR("f"),
+                                       .args = str_of(args)}}, -1);
+}
+
+static void test_nothing_visible_begins_anew_anywhere(void **state)
+{
+    (void)state;
+    started(7);
+    assert_int_equal(transcript_resume(&t, &plain, &a, &resume), TRANSCRIPT_FRESH);
+    assert_int_equal(transcript_resume(&t, &engine_same, &a, &resume), TRANSCRIPT_FRESH);
+}
+
+static void test_the_same_model_goes_on_from_its_ids_another_from_the_text(void **state)
+{
+    (void)state;
+    started(7);
+    say(0, API_EVENT_CONTENT, "Hel", 1);
+    say(0, API_EVENT_CONTENT, "lo", 2);
+    say(1, API_EVENT_CONTENT, "A", 3);
+    assert_int_equal(transcript_resume(&t, &engine_same, &a, &resume), TRANSCRIPT_TOKENS);
+    assert_int_equal(resume.partials_count, 2);
+    assert_int_equal(resume.model_hash, 7);
+    assert_int_equal(resume.partials[0].message.ids_count, 2);
+    assert_int_equal(resume.partials[0].message.ids[1], 2);
+    assert_int_equal(resume.partials[1].tokens_used, 1);
+    assert_int_equal(transcript_resume(&t, &engine_other, &a, &resume), TRANSCRIPT_TEXT);
+    assert_int_equal(resume.model_hash, 0);
+    assert_int_equal(resume.partials[0].message.ids_count, 0);
+    assert_true(str_eq_z(resume.partials[0].message.parts[0].text, "Hello"));
+    assert_int_equal(transcript_resume(&t, &shoal, &a, &resume), TRANSCRIPT_NO); /* two choices */
+}
+
+static void test_a_choice_that_ended_is_left_out(void **state)
+{
+    (void)state;
+    started(7);
+    say(0, API_EVENT_CONTENT, "x", 1);
+    add(0, (struct api_event){.kind = API_EVENT_DONE}, -1);
+    assert_int_equal(transcript_resume(&t, &engine_same, &a, &resume), TRANSCRIPT_TOKENS);
+    assert_int_equal(resume.partials_count, 1);
+    assert_int_equal(resume.partials[0].choice, 1);
+}
+
+static void test_an_upstream_goes_on_only_where_its_protocol_can(void **state)
+{
+    (void)state;
+    struct transcript one;
+    struct api_error e;
+    transcript_deinit(&t);
+    assert_true(transcript_init(&one, 1, 4096, &e));
+    t = one;
+    say(0, API_EVENT_REASONING, "hm", -1);
+    assert_int_equal(transcript_resume(&t, &prefill, &a, &resume), TRANSCRIPT_NO);
+    assert_int_equal(transcript_resume(&t, &shoal, &a, &resume), TRANSCRIPT_TEXT);
+    say(0, API_EVENT_CONTENT, "text", -1);
+    assert_int_equal(transcript_resume(&t, &prefill, &a, &resume), TRANSCRIPT_TEXT);
+    assert_int_equal(resume.partials[0].message.parts_count, 2);
+    assert_int_equal(transcript_resume(&t, &plain, &a, &resume), TRANSCRIPT_NO);
+    call(API_EVENT_CALL_BEGIN, "");
+    call(API_EVENT_CALL_ARGS, "{\"a\":");
+    assert_int_equal(transcript_resume(&t, &prefill, &a, &resume), TRANSCRIPT_NO);
+    assert_int_equal(transcript_resume(&t, &engine_other, &a, &resume), TRANSCRIPT_TEXT);
+    assert_true(str_eq_z(resume.partials[0].message.parts[2].text, "{\"a\":"));
+    assert_true(str_eq_z(resume.partials[0].message.parts[2].name, "f"));
+    struct leg_needs n = {0};
+    transcript_needs(&t, &n);
+    assert_true(n.must_continue && n.in_call);
+}
+
+static void test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong(void **state)
+{
+    (void)state;
+    char big[5000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = 0;
+    say(0, API_EVENT_CONTENT, big, -1);
+    assert_true(t.is_full);
+    assert_int_equal(transcript_resume(&t, &engine_same, &a, &resume), TRANSCRIPT_NO);
+}
+
+static void test_ids_of_another_model_replace_the_old_ones(void **state)
+{
+    (void)state;
+    started(7);
+    say(0, API_EVENT_CONTENT, "a", 1);
+    transcript_begin(&t, TRANSCRIPT_TEXT, &engine_other);
+    started(8);
+    int32_t ids[] = {40, 41};
+    struct api_event ev = {.kind = API_EVENT_CONTENT, .text = {.text = STR("b")}};
+    struct api_batch b = {.events = &ev, .events_count = 1, .ids = ids, .ids_count = 2};
+    transcript_add(&t, &b);
+    assert_int_equal(t.model_hash, 8);
+    assert_int_equal(t.choices[0].ids.len, 2 * sizeof(int32_t));
+    assert_int_equal(transcript_tokens(&t), 2);
+    assert_int_equal(transcript_bytes(&t), 2);
+}
+
+static void take_echo(const char *had, const char *said, const char *want)
+{
+    struct transcript one;
+    struct api_error e;
+    char got[400] = "";
+    str before;
+    transcript_deinit(&t);
+    assert_true(transcript_init(&one, 1, 4096, &e));
+    t = one;
+    say(0, API_EVENT_CONTENT, had, -1);
+    for (size_t step = 1; step < 7; step++) {
+        got[0] = 0;
+        transcript_begin(&t, TRANSCRIPT_TEXT, &prefill);
+        for (size_t at = 0; at <= strlen(said); at += step) {
+            bool is_end = at == strlen(said);
+            struct api_event ev = {.kind = is_end ? API_EVENT_DONE : API_EVENT_CONTENT};
+            ev.text.text = is_end ? STR("") : str_sub(str_of(said), at, step);
+            bool is_new = transcript_take(&t, 0, &ev, &before);
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%.*s%.*s", STR_ARG(before),
+                     STR_ARG(is_new && !is_end ? ev.text.text : STR("")));
+        }
+        struct api_event done = {.kind = API_EVENT_DONE};
+        transcript_take(&t, 0, &done, &before);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%.*s", STR_ARG(before));
+        assert_string_equal(got, want);
+    }
+}
+
+static void test_G06_what_a_leg_says_again_is_dropped_however_it_is_cut(void **state)
+{
+    (void)state;
+    const char *had = "0123456789abcdefghijklmnopqrstuvwxyz";
+    take_echo(had, "0123456789abcdefghijklmnopqrstuvwxyz and on", " and on");
+    take_echo(had, " and on", " and on");
+    take_echo(had, "0123 is how it goes on", "0123 is how it goes on");
+    take_echo(had, "0123", "0123"); /* its end comes before it was an echo */
+    take_echo("ha", "ha", "ha");    /* too short to be one */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_nothing_visible_begins_anew_anywhere, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_same_model_goes_on_from_its_ids_another_from_the_text, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_choice_that_ended_is_left_out, begin, end),
+        cmocka_unit_test_setup_teardown(test_an_upstream_goes_on_only_where_its_protocol_can, begin, end),
+        cmocka_unit_test_setup_teardown(test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong, begin, end),
+        cmocka_unit_test_setup_teardown(test_ids_of_another_model_replace_the_old_ones, begin, end),
+        cmocka_unit_test_setup_teardown(test_G06_what_a_leg_says_again_is_dropped_however_it_is_cut, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
