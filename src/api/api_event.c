@@ -123,6 +123,12 @@ void api_order_init(struct api_order *o, const struct api_request *rq)
 {
     *o = (struct api_order){.kind = rq->kind, .choices = api_request_choices(rq)};
     must(o->choices <= API_CHOICES_MAX);
+    for (uint32_t c = 0; rq->resume && c < o->choices; c++) {
+        if (api_request_goes_on(rq, c))
+            continue;
+        o->done[c / 8] |= (uint8_t)(1u << c % 8);
+        o->choices_done++;
+    }
 }
 
 static bool api_order_is_text(enum api_kind kind)

@@ -114,7 +114,6 @@ uint32_t api_request_choices(const struct api_request *rq)
     return 1;
 }
 
-/* splitmix64's finaliser: neighbouring choices get unrelated seeds. */
 bool api_request_has_tools(const struct api_request *rq)
 {
     for (uint32_t i = 0; i < rq->tools_count; i++)
@@ -123,6 +122,15 @@ bool api_request_has_tools(const struct api_request *rq)
     return false;
 }
 
+bool api_request_goes_on(const struct api_request *rq, uint32_t choice)
+{
+    for (uint32_t i = 0; rq->resume && i < rq->resume->partials_count; i++)
+        if (rq->resume->partials[i].choice == choice)
+            return true;
+    return rq->resume == NULL;
+}
+
+/* splitmix64's finaliser: neighbouring choices get unrelated seeds. */
 uint64_t api_request_seed(const struct api_request *rq, uint32_t choice)
 {
     if (choice == 0)

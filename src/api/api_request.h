@@ -278,6 +278,7 @@ struct api_request {
     const struct api_header *headers; /* allow-list, e.g. anthropic-beta */
     uint32_t headers_count;
     const struct api_secret *client_key; /* passthrough */
+    bool hands_back; /* an engine that dies ends it at once: another leg may go on */
 };
 
 /* Why an attempt at a leg ended: the classes of BEHAVIOUR 9.4. */
@@ -341,6 +342,8 @@ BASE_USE_RESULT bool api_request_check(const struct api_request *rq, struct api_
 uint32_t api_request_choices(const struct api_request *rq);
 /* Whether a model here could call one of the tools: hosted ones run elsewhere. */
 bool api_request_has_tools(const struct api_request *rq);
+/* Does this choice still want a reply? Not, where a resume leaves it out: it had ended before. */
+bool api_request_goes_on(const struct api_request *rq, uint32_t choice);
 /* Seed of one choice: the request's own for choice 0, derived from (seed, choice) after it. */
 uint64_t api_request_seed(const struct api_request *rq, uint32_t choice);
 

@@ -90,6 +90,19 @@ static void engine_leg_forget(struct engine_leg *l, struct engine_leg_request *r
     free(r);
 }
 
+/* A reply that began elsewhere with this model's ids: the next child has to be told them too. By
+ * text, its first batch brings them. Ids that do not fit are missed when the child says so. */
+static void engine_leg_seed(struct engine_leg_request *r)
+{
+    const struct api_resume *resume = r->rq->resume;
+    for (uint32_t i = 0; resume && resume->model_hash && i < resume->partials_count; i++) {
+        const struct api_partial *p = &resume->partials[i];
+        if (p->message.ids_count)
+            buf_add_bytes(&r->choices[p->choice].ids, p->message.ids,
+                          p->message.ids_count * sizeof *p->message.ids);
+    }
+}
+
 static struct engine_leg_request *engine_leg_remember(struct engine_leg *l,
                                                       const struct api_request *rq,
                                                       struct api_sink sink)
@@ -108,8 +121,11 @@ static struct engine_leg_request *engine_leg_remember(struct engine_leg *l,
         return NULL;
     }
     api_order_init(&r->order, rq);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         buf_init(&r->choices[i].ids, ENGINE_LEG_IDS_MAX);
+        r->choices[i].is_done = !api_request_goes_on(rq, i);
+    }
+    engine_leg_seed(r);
     list_push_last(&l->requests, &r->link);
     return r;
 }
@@ -147,6 +163,7 @@ static void engine_leg_fail_some(struct engine_leg *l, const struct err *why,
 
 static bool engine_leg_is_any(const struct engine_leg_request *r) { return r != NULL; }
 static bool engine_leg_has_started(const struct engine_leg_request *r) { return r->is_started; }
+static bool engine_leg_is_lent(const struct engine_leg_request *r) { return r->rq->hands_back; }
 static bool engine_leg_has_lost(const struct engine_leg_request *r)
 {
     return r->respawns > ENGINE_LEG_RESPAWNS_MAX;
@@ -286,6 +303,7 @@ static void engine_leg_crashed(struct engine_leg *l, const struct err *why)
     if (l->state != API_HEALTH_RESTARTING)
         return;
     engine_leg_changed(l);
+    engine_leg_fail_some(l, why, engine_leg_is_lent);
     list_each (link, &l->requests)
         list_item(link, struct engine_leg_request, link)->respawns++;
     engine_leg_fail_some(l, why, engine_leg_has_lost);

@@ -44,7 +44,7 @@ struct models_ask *models_room_ask(struct models_room *r, const struct api_reque
     a->rq = rq;
     a->sink = sink;
     a->came_ms = loop_ms();
-    a->dones_left = api_request_choices(rq);
+    a->dones_left = rq->resume ? rq->resume->partials_count : api_request_choices(rq);
     return a;
 }
 
