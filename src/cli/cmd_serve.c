@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "base/version.h"
 #include "cli/cmd.h"
+#include "cli/config_legs.h"
 #include "cli/daemon.h"
 #include "cli/reload.h"
 #include "cli/run_local.h"
@@ -29,11 +30,13 @@ struct cmd_serve {
     bool addresses_are_default;
     struct server_options options;
     struct models_leg_next settings;
+    struct legs_config legs_config;
     struct library_entry preload[CMD_SERVE_PRELOAD_MAX];
     uint32_t preload_count;
     struct library_options library;
     struct loop *loop;
     struct models_leg *models;
+    struct legs *legs;
     struct server *server;
     struct reload *reload;
     struct loop_signal on_int, on_term, on_hup;
@@ -273,12 +276,23 @@ static bool cmd_serve_open_models(struct cmd_serve *s, const struct server_optio
     return true;
 }
 
+static bool cmd_serve_open_legs(struct cmd_serve *s, struct err *e)
+{
+    struct legs_options o = {.loop = s->loop, .models = s->models};
+    struct legs_generation *g;
+    if (!legs_open(&s->legs, &o, e) || !legs_prepare(s->legs, &s->legs_config, &g, e))
+        return false;
+    legs_apply(s->legs, g);
+    return true;
+}
+
 static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct err *e)
 {
-    if (!cmd_serve_open_models(s, o, e))
+    if (!cmd_serve_open_models(s, o, e) || !cmd_serve_open_legs(s, e))
         return false;
     o->loop = s->loop;
     o->models = s->models;
+    o->legs = s->legs;
     o->on_stopped = cmd_serve_on_stopped;
     o->reload = cmd_serve_reload;
     o->ctx = s;
@@ -310,6 +324,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
         ok = loop_run(s->loop, e);
     }
     server_close(s->server);
+    legs_close(s->legs);
     models_leg_close(s->models, CMD_SERVE_CHILD_GRACE_MS);
     reload_close(s->reload);
     loop_signal_close(&s->on_int);
@@ -323,7 +338,8 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_serve s = {.c = c};
-    if (!cmd_serve_check(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
+    if (!cmd_serve_check(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e) ||
+        !config_legs_load(&s.legs_config, c->config, c->arena, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);

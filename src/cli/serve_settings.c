@@ -1,5 +1,7 @@
 #include "cli/serve_settings.h"
 
+#include "cli/config_legs.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -192,8 +194,28 @@ static void serve_settings_drop_log(void *made)
 }
 
 /* To make a part of the configuration reloadable: a row, with its two functions. */
+static bool serve_settings_read_legs(void **out, const struct reload_target *t,
+                                     const struct config *config, struct arena *a, struct err *e)
+{
+    struct legs_config c;
+    struct legs_generation *g;
+    if (!config_legs_load(&c, config, a, e) ||
+        !legs_prepare(server_options_of(t->server)->legs, &c, &g, e))
+        return false;
+    *out = g;
+    return true;
+}
+
+static void serve_settings_apply_legs(const struct reload_target *t, void *made)
+{
+    legs_apply(server_options_of(t->server)->legs, made);
+}
+
+static void serve_settings_drop_legs(void *made) { legs_drop(made); }
+
 const struct reload_part serve_settings_parts[] = {
     {"models", serve_settings_read_models, serve_settings_apply_models, NULL},
+    {"legs", serve_settings_read_legs, serve_settings_apply_legs, serve_settings_drop_legs},
     {"server", serve_settings_read_server, serve_settings_apply_server,
      serve_settings_drop_server},
     {"log", serve_settings_read_log, serve_settings_apply_log, serve_settings_drop_log},

@@ -93,6 +93,7 @@ struct dialect_state {
     size_t reply_max;  /* bytes kept for a reply that is not streamed; 0 = DIALECT_REPLY_MAX */
     uint64_t total_ns; /* since arrival: the caller sets it before the last DONE; 0 = not known */
     const char *prompt_name; /* what the client calls messages and inputs; NULL: the same */
+    str legs_json; /* the array `legs` of the object `shoal`, or "": one leg answered */
     uint16_t overlong_status; /* limits.overlong_status: 400, 413, or 0 = the protocol's own */
 };
 void dialect_state_deinit(struct dialect_state *st);
@@ -102,6 +103,8 @@ struct dialect_ping {
     const char *phase; /* queued loading prefill decode held failover */
     uint32_t position, done, total;
     int64_t eta_ms; /* negative: not known */
+    str from, to, reason; /* phase failover: legs, a class of BEHAVIOUR 9.4; else "" */
+    uint64_t sent;        /* bytes of the reply that the client has */
 };
 
 /* Whose statuses and error types a protocol has. */

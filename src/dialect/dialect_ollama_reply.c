@@ -263,7 +263,8 @@ static bool keep_calls(struct dialect_state *st, uint32_t choice, const struct a
 }
 
 /* One line of a stream; ev NULL: a sign of life. */
-static void line(struct buf *out, struct dialect_state *st, const struct api_event *ev)
+static void line(struct buf *out, struct dialect_state *st, const struct api_event *ev,
+                 const struct dialect_ping *p)
 {
     struct dialect_choice *c = &st->choices[0];
     struct buf logprobs = dialect_write_piece();
@@ -285,6 +286,12 @@ static void line(struct buf *out, struct dialect_state *st, const struct api_eve
         json_key_z(&w, "done");
         json_put_bool(&w, false);
     }
+    if (p && p->from.len) {
+        json_key_z(&w, "shoal");
+        json_open_object(&w);
+        dialect_write_failover(&w, p);
+        json_close_object(&w);
+    }
     json_close_object(&w);
     buf_add_byte(out, '\n');
     buf_deinit(&logprobs);
@@ -297,7 +304,7 @@ static void stream_event(struct buf *out, struct dialect_state *st, const struct
     bool is_over = ev->kind == API_EVENT_DONE && dialect_write_is_last(st);
     if (is_over || ev->kind == API_EVENT_CALL_END ||
         (is_text && (ev->text.text.len || ev->text.logprobs_count)))
-        line(out, st, ev);
+        line(out, st, ev, NULL);
     if (ev->kind == API_EVENT_CALL_END)
         st->choices[0].calls.len = 0;
     st->is_over = is_over;
@@ -382,7 +389,6 @@ void dialect_ollama_reply_error(struct buf *out, struct dialect_state *st,
 void dialect_ollama_reply_ping(struct buf *out, struct dialect_state *st,
                                const struct dialect_ping *p)
 {
-    (void)p; /* clients know no place for it */
     if (!st->is_over)
-        line(out, st, NULL);
+        line(out, st, NULL, p);
 }

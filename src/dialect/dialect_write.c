@@ -284,6 +284,10 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
     json_key_z(w, "reason");
     json_put_null(w);
     json_close_object(w);
+    if (st->legs_json.len) {
+        json_key_z(w, "legs");
+        json_put_raw(w, st->legs_json);
+    }
     if (st->queued.cut_messages)
         put_truncated(w, &st->queued);
     for (uint32_t i = 0; i < st->choices_count; i++)
@@ -371,6 +375,17 @@ void dialect_write_sse_named(struct buf *out, const char *name, const struct buf
     dialect_write_sse(out, json);
 }
 
+void dialect_write_failover(struct json_writer *w, const struct dialect_ping *p)
+{
+    dialect_write_text_z(w, "phase", p->phase);
+    if (!p->from.len)
+        return;
+    dialect_write_text(w, "from", p->from);
+    dialect_write_text(w, "to", p->to);
+    dialect_write_text(w, "reason", p->reason);
+    dialect_write_u64(w, "sent", p->sent);
+}
+
 void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct dialect_ping *p)
 {
     struct json_writer w = json_writer(out);
@@ -379,7 +394,7 @@ void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct 
     st->is_begun = true;
     buf_add_z(out, ": shoal ");
     json_open_object(&w);
-    dialect_write_text_z(&w, "phase", p->phase);
+    dialect_write_failover(&w, p);
     dialect_write_u64(&w, "position", p->position);
     dialect_write_u64(&w, "done", p->done);
     dialect_write_u64(&w, "total", p->total);

@@ -67,6 +67,8 @@ struct buf dialect_write_piece(void);
 void dialect_write_sse(struct buf *out, const struct buf *json);
 /* The same with a name: "event: NAME\ndata: ...\n\n". */
 void dialect_write_sse_named(struct buf *out, const char *name, const struct buf *json);
+/* Members of an open object: the phase, and of a failover who, to whom, why, how far. */
+void dialect_write_failover(struct json_writer *w, const struct dialect_ping *p);
 /* A comment that SSE clients pass over: ": shoal {...}\n\n"; commits the stream. */
 void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct dialect_ping *p);
 /* What a model can do: ["completion", "tools", ...]. */

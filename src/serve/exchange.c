@@ -51,6 +51,8 @@ struct exchange {
     struct api_error why;     /* code NONE: no error so far */
     enum exchange_phase phase;
     uint32_t place, tokens_done, tokens_total;
+    str substituted;  /* Shoal-Substituted, or "" */
+    struct api_secret client_key;
     int64_t wrote_ms; /* when the client got something last */
     /* A large body is read elsewhere: until then rq, st and arena are the worker's. */
     struct exchange_reading *reading; /* in arena; NULL: not, or not any more */
@@ -154,6 +156,8 @@ static void exchange_add_headers(struct exchange *x)
         http_conn_add_header(x->conn, "Shoal-Leg", x->st->leg);
         http_conn_add_header(x->conn, "Shoal-Model", x->st->leg_model);
     }
+    if (x->substituted.len)
+        http_conn_add_header(x->conn, "Shoal-Substituted", x->substituted);
     if (x->m.is_started) {
         snprintf(text, sizeof text, "cached=%u; prompt=%u", x->m.cached_tokens,
                  x->m.prompt_tokens);
@@ -306,10 +310,63 @@ static void exchange_keep(struct exchange *x, const struct api_batch *b)
 {
     if (!x->said.choices)
         return;
+    for (uint32_t i = 0; i < b->events_count; i++)
+        if (b->events[i].kind == API_EVENT_NOTE &&
+            str_eq_z(b->events[i].note.code, "failover")) { /* ids of two models are no reply's */
+            transcript_deinit(&x->said);
+            return;
+        }
     transcript_add(&x->said, b);
     for (uint32_t i = 0; i < b->events_count; i++)
         if (b->events[i].kind == API_EVENT_DONE && exchange_is_whole(b->events[i].done.reason))
             replay_keep(x->set->o.replay, &x->rq, &x->said, b->choice, loop_ms());
+}
+
+/* "from=claude; to=desk; reason=stall; sent=12": the value of a name. */
+static str exchange_value(str note, const char *name)
+{
+    str field, key;
+    while (str_split(&note, ';', &field)) {
+        field = str_trim(field);
+        if (str_split(&field, '=', &key) && str_eq_z(key, name))
+            return field;
+    }
+    return STR("");
+}
+
+/* What attempt says about legs: a header, a comment, a member of `shoal`; no warning. */
+static bool exchange_takes(struct exchange *x, const struct api_event *ev)
+{
+    str text = ev->note.text;
+    if (ev->kind != API_EVENT_NOTE)
+        return false;
+    if (str_eq_z(ev->note.code, "substituted")) {
+        x->substituted = arena_copy(&x->arena, text);
+    } else if (str_eq_z(ev->note.code, "legs")) {
+        x->st->legs_json = arena_copy(&x->arena, text);
+    } else if (str_eq_z(ev->note.code, "failover")) {
+        struct dialect_ping p = {.phase = "failover", .eta_ms = -1,
+                                 .from = exchange_value(text, "from"),
+                                 .to = exchange_value(text, "to"),
+                                 .reason = exchange_value(text, "reason")};
+        if (!str_to_u64(exchange_value(text, "sent"), &p.sent))
+            p.sent = 0;
+        if (x->st->stream && http_conn_has_begun(x->conn))
+            x->dialect->write_ping(&x->out, x->st, &p);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* The reply's model is the one asked for, or the one that answers instead (BEHAVIOUR 5.3). */
+static void exchange_name_model(struct exchange *x, const struct api_event *ev)
+{
+    if (ev->kind != API_EVENT_STARTED)
+        return;
+    x->m.leg = arena_copy(&x->arena, ev->started.leg);
+    if (x->substituted.len)
+        x->st->model = arena_copy(&x->arena, ev->started.model);
 }
 
 static void exchange_on_batch(void *ctx, const struct api_batch *b)
@@ -321,7 +378,9 @@ static void exchange_on_batch(void *ctx, const struct api_batch *b)
     for (uint32_t i = 0; i < b->events_count && !x->st->is_over; i++) {
         struct api_event ev = b->events[i];
         exchange_note(x, &ev);
-        x->dialect->write_event(&x->out, x->st, b->choice, &ev);
+        exchange_name_model(x, &ev);
+        if (!exchange_takes(x, &ev))
+            x->dialect->write_event(&x->out, x->st, b->choice, &ev);
     }
     metrics_tokens(x->set->o.metrics, &x->m, b->ids_count, loop_ms());
     exchange_flush(x);
@@ -471,6 +530,20 @@ static void exchange_fill_owner(struct exchange *x, const struct limits_key *key
         rq->agent = key ? rq->owner : STR("anon");
 }
 
+/* Credentials that are not ours: none are configured, or ours came in Shoal-Key. */
+static void exchange_fill_key(struct exchange *x)
+{
+    str bearer = http_conn_header(x->conn, "authorization");
+    str key = http_conn_header(x->conn, "x-api-key");
+    if (x->call->key && !http_conn_header(x->conn, "shoal-key").p)
+        return;
+    if (str_starts(bearer, STR("Bearer ")))
+        key = str_from(bearer, strlen("Bearer "));
+    x->client_key.text = key;
+    if (key.len)
+        x->rq.client_key = &x->client_key;
+}
+
 static void exchange_fill(struct exchange *x)
 {
     const struct exchange_options *o = &x->set->o;
@@ -479,6 +552,7 @@ static void exchange_fill(struct exchange *x)
     exchange_fill_owner(x, x->call->key);
     x->wait_ms = o->wait_ms;
     x->model = o->on_read ? o->on_read(o->ctx, rq, &x->arena) : rq->model;
+    exchange_fill_key(x);
     if (!api_request_is_given(rq, API_FIELD_SEED)) {
         digest_random(&rq->seed, sizeof rq->seed);
         rq->seed >>= 64 - EXCHANGE_SEED_BITS;

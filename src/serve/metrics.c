@@ -203,6 +203,7 @@ static void metrics_log(const struct metrics_request *r, int64_t now)
         {.key = "agent", .text = r->agent.p ? r->agent : STR("")},
         {.key = "dialect", .text = str_of(r->dialect)},
         {.key = "model", .text = r->model ? str_of(r->model->name) : STR("")},
+        {.key = "leg", .text = r->leg.p ? r->leg : STR("")},
         {.key = "status", .number = r->status},
         {.key = "in", .number = r->prompt_tokens},
         {.key = "cached", .number = r->cached_tokens},

@@ -40,7 +40,7 @@ struct metrics_request {
     uint32_t prompt_tokens, cached_tokens, output_tokens;
     struct api_usage usage;
     bool is_started;
-    str agent;
+    str agent, leg; /* leg: that answers, or "" */
     struct metrics_asked *open;   /* by the model it asks for */
     struct metrics_model *model; /* by the model that answers */
 };

@@ -6,8 +6,10 @@
 
 #include "base/json.h"
 #include "route/residency.h"
+#include "serve/legs.h"
 #include "serve/metrics.h"
 #include "serve/models_leg.h"
+#include "serve/path_legs.h"
 
 #define PATH_STATE_MAX ((size_t)4 << 20) /* bytes of an answer */
 #define PATH_STATE_PAGE 32               /* tokens of a page */
@@ -115,6 +117,11 @@ static enum path_state_health path_state_put_health(struct json_writer *w, struc
         json_put_text_z(&r, text);
         worst = worst == PATH_STATE_OK ? PATH_STATE_DEGRADED : worst;
     }
+    bool is_degraded = false;
+    if (path_legs_judge(s, &r, &is_degraded))
+        worst = PATH_STATE_FAILING;
+    if (is_degraded && worst == PATH_STATE_OK)
+        worst = PATH_STATE_DEGRADED;
     json_open_object(w);
     path_state_text(w, "status", str_of(names[worst]));
     json_key_z(w, "reasons");
@@ -276,6 +283,7 @@ void path_state_status(struct server *s, struct http_conn *c)
     for (size_t i = 0; i < v.count; i++)
         path_state_put_model(&w, &v.rows[i]);
     json_close_array(&w);
+    path_legs_put(&w, s);
     path_state_number(&w, "swaps", (int64_t)models_leg_swaps(o->models));
     path_state_number(&w, "queue", o->queue_max);
     path_state_number(&w, "requests", server_requests(s));
@@ -345,6 +353,7 @@ void path_state_metrics(struct server *s, struct http_conn *c)
     buf_init(&out, PATH_STATE_MAX);
     metrics_write(server_metrics(s), &out);
     path_state_put_models(&out, &v);
+    legs_write_metrics(o->legs, &out);
     path_state_put_head(&out, "build_info", "gauge", "This build.");
     buf_printf(&out, "shoal_build_info{version=\"%.*s\",isa=\"%.*s\"} 1\n",
                STR_ARG(o->version_text), STR_ARG(o->isa));

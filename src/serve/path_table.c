@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "serve/path_legs.h"
 #include "serve/path_state.h"
 
 #define PATH_REPORT_MAX 65536 /* bytes of what a reload says */
@@ -123,11 +124,11 @@ static const struct path_row rows_of_paths[] = {
     {"POST", "/v1/admin/stop", ADMIN, path_stop},
     {"POST", "/v1/admin/reload", ADMIN, path_reload},
     {"POST", "/v1/admin/drill", ADMIN, path_not_built},
-    {"GET", "/v1/routes", READ, path_not_built},
+    {"GET", "/v1/routes", READ, path_legs_routes},
     {"GET", "/v1/cache", READ, path_not_built},
     {"GET", "/v1/cache/misses", INFER, path_not_built},
     {"POST", "/v1/cache/drop", ADMIN, path_not_built},
-    {"POST", "/v1/legs/*", ADMIN, path_not_built},
+    {"POST", "/v1/legs/*", ADMIN, path_legs_force},
     {"*", "/v1/contexts", INFER, path_not_built},
     {"*", "/v1/contexts/*", INFER, path_not_built},
     {"*", "/v1/sessions", INFER, path_not_built},

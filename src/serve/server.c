@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "serve/legs.h"
 #include "serve/metrics.h"
 #include "serve/models_leg.h"
 #include "serve/path_table.h"
@@ -194,7 +195,7 @@ static void server_add_cors(struct http_conn *c, str origin)
     http_conn_add_header(c, "Access-Control-Allow-Origin", origin);
     http_conn_add_header(c, "Vary", STR("Origin"));
     http_conn_add_header(c, "Access-Control-Expose-Headers",
-                         STR("Shoal-Request-Id, Shoal-Leg, Shoal-Model, Shoal-Cache, "
+                         STR("Shoal-Request-Id, Shoal-Leg, Shoal-Model, Shoal-Substituted, Shoal-Cache, "
                              "Shoal-Warning, Shoal-Truncated, Retry-After"));
 }
 
@@ -364,7 +365,7 @@ static struct exchange_options server_exchange_options(struct server *s)
 {
     const struct server_options *o = &s->o;
     return (struct exchange_options){
-        .loop = o->loop, .provider = models_leg_provider(o->models), .limits = &o->dialect,
+        .loop = o->loop, .provider = legs_provider(o->legs), .limits = &o->dialect,
         .metrics = s->metrics, .replay = s->replay, .queue_max = o->queue_max,
         .ping_ms = o->ping_ms, .defer_ms = o->defer_ms, .total_ms = o->total_ms,
         .wait_ms = o->wait_ms, .gen_ms = o->gen_ms, .overlong_status = o->overlong_status,

@@ -21,11 +21,13 @@
 
 #define SERVER_ADDRESSES_MAX 16
 
+struct legs;
 struct models_leg;
 struct server;
 struct server_options {
     struct loop *loop;
-    struct models_leg *models; /* the provider of everything; outlives the server */
+    struct models_leg *models; /* the local models; outlives the server */
+    struct legs *legs;         /* the provider of everything; outlives the server */
     struct dialect_limits dialect;
     struct limits_options access; /* listen and checks_host are the server's own */
     struct http_limits http;

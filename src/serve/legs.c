@@ -1,0 +1,696 @@
+#include "serve/legs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "serve/attempt.h"
+
+#define LEGS_ARENA_MAX ((size_t)16 << 20)
+#define LEGS_TICK_MS 1000
+#define LEGS_CHECK_MS 5000     /* free checks of one leg are never closer than this */
+#define LEGS_NETWORK_MS 2000   /* BEHAVIOUR 9.3 */
+#define LEGS_REQUESTS_MAX (1u << 20)
+
+struct legs_generation {
+    struct legs *set;
+    uint32_t refs;
+    bool is_applied;
+    struct arena arena;
+    struct legs_row *rows;
+    struct remote_leg **remotes; /* one per row; NULL: an engine */
+    uint32_t rows_count;
+    struct router_route *routes;
+    struct router_rules rules;
+    int64_t all_open_wait_ms;
+    bool probes_free, probes_paid;
+    uint32_t probes_per_hour;
+    struct list legs; /* of struct legs_leg */
+    uint32_t legs_count;
+};
+
+struct legs_counted {
+    char from[64], to[64];
+    enum health_class reason;
+    bool is_after;
+    uint64_t count;
+};
+
+struct legs {
+    struct legs_options o;
+    struct api_provider local;
+    struct http_client *client; /* NULL until there is an upstream */
+    struct legs_generation *now;
+    struct sticky sticky;
+    struct map attempts; /* the exchange's id to struct attempt */
+    struct chrono_rng rng;
+    struct loop_timer tick;
+    struct legs_counted failovers[LEGS_FAILOVERS_MAX];
+    uint32_t failovers_count;
+    uint64_t failovers_other, probes_ok, probes_failed;
+};
+
+/* --- generations --------------------------------------------------------------------------- */
+
+static str legs_copy(struct arena *a, str s) { return s.len ? arena_copy(a, s) : STR(""); }
+
+static bool legs_open_remote(struct legs *l, struct legs_generation *g, uint32_t i, struct err *e)
+{
+    const struct legs_row *r = &g->rows[i];
+    struct remote_leg_options o = {
+        .loop = l->o.loop, .client = l->client, .name = r->name, .dialect = r->dialect,
+        .url = r->url, .ca_file = r->ca_file, .auth = r->auth, .key = r->key,
+        .upstream = {.model = STR(""), .caps = r->caps, .tokens_max = r->output_max},
+        .context_max = r->context_max, .requests_max = r->inflight_max,
+        .health_path = r->health_path, .check_ms = LEGS_CHECK_MS};
+    static const enum dialect_continue hows[LEG_CONTINUE_COUNT_] = {
+        [LEG_CONTINUE_NONE] = DIALECT_CONTINUE_NONE,
+        [LEG_CONTINUE_PREFILL] = DIALECT_CONTINUE_PREFILL,
+        [LEG_CONTINUE_FINAL_MESSAGE] = DIALECT_CONTINUE_FINAL_MESSAGE,
+        [LEG_CONTINUE_SHOAL] = DIALECT_CONTINUE_SHOAL};
+    o.upstream.how = hows[r->goes_on];
+    if (!l->client && !http_client_open(&l->client, l->o.loop, LEGS_CALLS_MAX, e))
+        return err_wrap(e, "leg %.*s", STR_ARG(r->name));
+    return remote_leg_open(&g->remotes[i], &o, e);
+}
+
+static void legs_copy_row(struct arena *a, struct legs_row *to, const struct legs_row *from)
+{
+    *to = *from;
+    to->name = legs_copy(a, from->name);
+    to->model = legs_copy(a, from->model);
+    to->url = legs_copy(a, from->url);
+    to->ca_file = legs_copy(a, from->ca_file);
+    to->key = legs_copy(a, from->key);
+    to->health_path = legs_copy(a, from->health_path);
+    to->vectors = legs_copy(a, from->vectors);
+}
+
+static void legs_copy_route(struct arena *a, struct router_route *to,
+                            const struct router_route *from)
+{
+    *to = *from;
+    to->match = (struct router_match){legs_copy(a, from->match.model),
+                                      legs_copy(a, from->match.agent),
+                                      legs_copy(a, from->match.dialect),
+                                      legs_copy(a, from->match.key)};
+    for (uint32_t i = 0; i < to->entries_count; i++)
+        to->entries[i].model = legs_copy(a, from->entries[i].model);
+}
+
+static bool legs_fill(struct legs *l, struct legs_generation *g, const struct legs_config *c,
+                      struct err *e)
+{
+    if (c->rows_count > LEGS_MAX || c->routes_count > LEGS_ROUTES_MAX)
+        return err_set(e, ERR_CONFIG, "%u legs and %u routes, at most %u and %u", c->rows_count,
+                       c->routes_count, LEGS_MAX, LEGS_ROUTES_MAX);
+    g->rows = ARENA_ARRAY(&g->arena, struct legs_row, (size_t)c->rows_count + 1);
+    g->remotes = ARENA_ARRAY(&g->arena, struct remote_leg *, (size_t)c->rows_count + 1);
+    g->routes = ARENA_ARRAY(&g->arena, struct router_route, (size_t)c->routes_count + 1);
+    if (!g->rows || !g->remotes || !g->routes)
+        return err_set(e, ERR_MEMORY, "no memory for the legs");
+    for (uint32_t i = 0; i < c->routes_count; i++)
+        legs_copy_route(&g->arena, &g->routes[i], &c->routes[i]);
+    g->rules = (struct router_rules){g->routes, c->routes_count};
+    for (uint32_t i = 0; i < c->rows_count; i++) {
+        legs_copy_row(&g->arena, &g->rows[i], &c->rows[i]);
+        g->rows_count++;
+        if (g->rows[i].kind == LEG_KIND_UPSTREAM && !legs_open_remote(l, g, i, e))
+            return false;
+    }
+    return !g->arena.is_full || err_set(e, ERR_MEMORY, "no memory for the legs");
+}
+
+static void legs_free(struct legs_generation *g)
+{
+    list_each (link, &g->legs)
+        free(list_item(link, struct legs_leg, link));
+    for (uint32_t i = 0; i < g->rows_count; i++)
+        remote_leg_close(g->remotes[i]);
+    arena_deinit(&g->arena);
+    free(g);
+}
+
+bool legs_prepare(struct legs *l, const struct legs_config *c, struct legs_generation **out,
+                  struct err *e)
+{
+    struct legs_generation *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_set(e, ERR_MEMORY, "no memory for the legs");
+    g->set = l;
+    g->refs = 1;
+    g->all_open_wait_ms = c->all_open_wait_ms;
+    g->probes_free = c->probes_free;
+    g->probes_paid = c->probes_paid;
+    g->probes_per_hour = c->probes_per_hour;
+    list_init(&g->legs);
+    arena_init(&g->arena, LEGS_ARENA_MAX);
+    if (!legs_fill(l, g, c, e)) {
+        legs_free(g);
+        return false;
+    }
+    *out = g;
+    return true;
+}
+
+struct legs_generation *legs_ref(struct legs *l)
+{
+    l->now->refs++;
+    return l->now;
+}
+
+void legs_unref(struct legs_generation *g)
+{
+    if (g && --g->refs == 0)
+        legs_free(g);
+}
+
+void legs_drop(struct legs_generation *g) { legs_unref(g); }
+
+/* --- one (leg, model) ---------------------------------------------------------------------- */
+
+static struct legs_leg *legs_known(struct legs_generation *g, uint32_t row, str model)
+{
+    struct legs_leg *first = NULL;
+    list_each (link, &g->legs) {
+        struct legs_leg *at = list_item(link, struct legs_leg, link);
+        if (at->row != row)
+            continue;
+        if (str_eq_z(str_sub(model, 0, sizeof at->model - 1), at->model))
+            return at;
+        first = first ? first : at;
+    }
+    return g->legs_count >= LEGS_MODELS_MAX ? first : NULL; /* the rest shares one state */
+}
+
+static void legs_make_leg(struct legs *l, struct legs_generation *g, struct legs_leg *at)
+{
+    const struct legs_row *r = &g->rows[at->row];
+    at->leg = (struct leg){
+        .name = str_of(at->name), .kind = r->kind, .goes_on = r->goes_on,
+        .dialect = r->dialect ? str_of(r->dialect->name) : STR(""),
+        .model = {.name = str_of(at->model), .context_max = r->context_max, .caps = r->caps},
+        .is_passthrough = r->auth == REMOTE_LEG_AUTH_PASSTHROUGH && r->kind == LEG_KIND_UPSTREAM,
+        .output_max = r->output_max, .inflight_max = r->inflight_max, .vectors = r->vectors,
+        .deadline = r->deadline, .breaking = r->breaking};
+    at->leg.breaker.since_ms = loop_ms();
+    if (r->kind == LEG_KIND_UPSTREAM) {
+        at->remote = g->remotes[at->row];
+        at->leg.provider = remote_leg_provider(at->remote);
+        at->upstream = *remote_leg_upstream(at->remote);
+    } else {
+        at->leg.goes_on = LEG_CONTINUE_ENGINE;
+        at->leg.provider = l->local;
+    }
+}
+
+static struct legs_leg *legs_add(struct legs *l, struct legs_generation *g, uint32_t row, str model)
+{
+    struct legs_leg *at = legs_known(g, row, model);
+    if (at)
+        return at;
+    at = calloc(1, sizeof *at);
+    if (!at)
+        return NULL;
+    at->row = row;
+    at->g = g;
+    snprintf(at->name, sizeof at->name, "%.*s", STR_ARG(g->rows[row].name));
+    snprintf(at->model, sizeof at->model, "%.*s", STR_ARG(model));
+    legs_make_leg(l, g, at);
+    list_push_last(&g->legs, &at->link);
+    g->legs_count++;
+    return at;
+}
+
+str legs_model_of(const struct legs_generation *g, const struct router_entry *entry, str asked)
+{
+    str own = g->rows[entry->leg].model;
+    return entry->model.len ? entry->model : own.len ? own : asked;
+}
+
+const struct dialect *legs_dialect(const struct legs_leg *at)
+{
+    return at->g->rows[at->row].dialect;
+}
+
+/* An engine's state and what it can, where its model is in memory. */
+static void legs_look(struct legs *l, struct legs_leg *at)
+{
+    struct models_leg_resident rows[RESIDENCY_MODELS_MAX];
+    if (at->leg.kind != LEG_KIND_ENGINE)
+        return;
+    size_t count = base_min(models_leg_residents(l->o.models, rows, countof(rows)), countof(rows));
+    at->leg.state = API_HEALTH_STOPPED;
+    for (size_t i = 0; i < count; i++) {
+        if (!str_eq_nocase(rows[i].name, str_of(at->model)))
+            continue;
+        at->leg.state = rows[i].health.state;
+        if (!rows[i].model.context_max)
+            return;
+        at->leg.model.caps = rows[i].model.caps;
+        at->leg.model.model_hash = rows[i].model.model_hash;
+        at->leg.model.context_max = rows[i].model.context_max;
+    }
+}
+
+static void legs_pass(struct legs *l, struct legs_leg *at)
+{
+    struct breaker_event ev = {.kind = BREAKER_EVENT_TIME};
+    enum breaker_state was = at->leg.breaker.state;
+    at->leg.breaker = breaker_next(at->leg.breaker, &at->leg.breaking, &ev, loop_ms());
+    if (at->leg.breaker.state != was)
+        legs_changed(l);
+}
+
+struct legs_leg *legs_find(struct legs *l, struct legs_generation *g,
+                           const struct router_entry *entry, str asked)
+{
+    struct legs_leg *at = legs_add(l, g, entry->leg, legs_model_of(g, entry, asked));
+    if (!at)
+        return NULL;
+    legs_look(l, at);
+    legs_pass(l, at);
+    return at;
+}
+
+/* --- outcomes ------------------------------------------------------------------------------ */
+
+/* Every upstream failed to connect a moment ago: it is not them. */
+static bool legs_is_network(const struct legs_generation *g, int64_t now_ms)
+{
+    uint32_t rows = 0;
+    list_each (link, &g->legs) {
+        const struct legs_leg *at = list_item(link, struct legs_leg, link);
+        const struct health *h = &at->leg.health;
+        if (at->leg.kind != LEG_KIND_UPSTREAM)
+            continue;
+        rows++;
+        if (h->error != HEALTH_CLASS_CONNECT || now_ms - h->error_ms > LEGS_NETWORK_MS)
+            return false;
+    }
+    return rows > 1;
+}
+
+static void legs_tell(struct legs *l, struct legs_leg *at, const struct breaker *was)
+{
+    const struct breaker *b = &at->leg.breaker;
+    if (b->cooling_ms != was->cooling_ms)
+        legs_changed(l);
+    if (b->state == was->state)
+        return;
+    at->transitions[b->state]++;
+    log_warn("leg %s, model %s: %s after %s%s%s", at->name, at->model, breaker_state_name(b->state),
+             breaker_state_name(was->state), b->why != HEALTH_CLASS_OK ? ": " : "",
+             b->why != HEALTH_CLASS_OK ? health_class_name(b->why) : "");
+    legs_changed(l);
+}
+
+static void legs_event(struct legs *l, struct legs_leg *at, struct breaker_event *ev)
+{
+    struct breaker was = at->leg.breaker;
+    ev->jitter = chrono_rng_double(&l->rng);
+    at->leg.breaker = breaker_next(was, &at->leg.breaking, ev, loop_ms());
+    legs_tell(l, at, &was);
+}
+
+bool legs_begin(struct legs *l, struct legs_leg *at)
+{
+    struct breaker_event ev = {.kind = BREAKER_EVENT_BEGIN};
+    bool is_trial = breaker_is_trial(&at->leg.breaker, loop_ms());
+    at->leg.inflight++;
+    at->leg.health.used_ms = loop_ms();
+    legs_event(l, at, &ev);
+    return is_trial;
+}
+
+void legs_end(struct legs *l, struct legs_leg *at, const struct legs_outcome *o)
+{
+    int64_t now = loop_ms();
+    must(at->leg.inflight > 0);
+    at->leg.inflight--;
+    health_add(&at->leg.health, o->class_, o->text, now);
+    struct breaker_event ev = {
+        .kind = BREAKER_EVENT_END, .class_ = o->class_, .is_trial = o->is_trial,
+        .retry_after_ms = o->retry_after_ms,
+        .window = health_window_of(&at->leg.health, at->leg.breaking.window_ms, now),
+        .is_network = o->class_ == HEALTH_CLASS_CONNECT && legs_is_network(at->g, now)};
+    legs_event(l, at, &ev);
+}
+
+void legs_trial_ok(struct legs *l, struct legs_leg *at)
+{
+    struct breaker_event ev = {.kind = BREAKER_EVENT_END, .class_ = HEALTH_CLASS_OK,
+                               .is_trial = true};
+    legs_event(l, at, &ev);
+}
+
+void legs_changed(struct legs *l)
+{
+    if (l->o.on_change)
+        l->o.on_change(l->o.ctx);
+}
+
+void legs_count_failover(struct legs *l, const struct legs_failover *f)
+{
+    for (uint32_t i = 0; i < l->failovers_count; i++) {
+        struct legs_counted *c = &l->failovers[i];
+        if (str_eq_z(f->from, c->from) && str_eq_z(f->to, c->to) && c->reason == f->reason &&
+            c->is_after == f->is_after) {
+            c->count++;
+            return;
+        }
+    }
+    if (l->failovers_count == LEGS_FAILOVERS_MAX) {
+        l->failovers_other++;
+        return;
+    }
+    struct legs_counted *c = &l->failovers[l->failovers_count++];
+    *c = (struct legs_counted){.reason = f->reason, .is_after = f->is_after, .count = 1};
+    snprintf(c->from, sizeof c->from, "%.*s", STR_ARG(f->from));
+    snprintf(c->to, sizeof c->to, "%.*s", STR_ARG(f->to));
+}
+
+/* --- free checks --------------------------------------------------------------------------- */
+
+static void legs_on_check(void *ctx, const struct remote_leg_check *c)
+{
+    struct legs_leg *asked = ctx;
+    struct legs_generation *g = asked->g;
+    bool is_ok = c->fault == API_FAULT_NONE;
+    struct breaker_event ev = {.kind = BREAKER_EVENT_FREE_OK};
+    *(is_ok ? &g->set->probes_ok : &g->set->probes_failed) += 1;
+    list_each (link, &g->legs) {
+        struct legs_leg *at = list_item(link, struct legs_leg, link);
+        if (at->row != asked->row)
+            continue;
+        at->leg.health.is_misconfigured = c->fault == API_FAULT_AUTH ||
+                                          (at->leg.health.is_misconfigured && !is_ok);
+        if (is_ok)
+            legs_event(g->set, at, &ev);
+    }
+}
+
+static void legs_probe(struct legs *l, struct legs_leg *at, int64_t now)
+{
+    struct health_probing p = {l->now->probes_free,
+                               at->leg.breaker.state == BREAKER_STATE_CLOSED};
+    if (!at->remote || now < health_probe_ms(&at->leg.health, &p))
+        return;
+    list_each (link, &at->g->legs) { /* one URL, one question */
+        struct legs_leg *other = list_item(link, struct legs_leg, link);
+        if (other->row == at->row)
+            other->leg.health.probed_ms = now;
+    }
+    remote_leg_ask(at->remote, legs_on_check, at);
+}
+
+static void legs_on_tick(void *ctx)
+{
+    struct legs *l = ctx;
+    int64_t now = loop_ms();
+    list_each (link, &l->now->legs) {
+        struct legs_leg *at = list_item(link, struct legs_leg, link);
+        legs_pass(l, at);
+        legs_probe(l, at, now);
+    }
+    loop_timer_set(&l->tick, LEGS_TICK_MS);
+}
+
+/* --- the set ------------------------------------------------------------------------------- */
+
+bool legs_open(struct legs **out, const struct legs_options *o, struct err *e)
+{
+    static const struct legs_config none;
+    struct legs *l = calloc(1, sizeof *l);
+    uint64_t seed;
+    if (!l)
+        return err_set(e, ERR_MEMORY, "serve: no memory");
+    l->o = *o;
+    l->local = models_leg_provider(o->models);
+    l->sticky.rows = calloc(STICKY_ROWS, sizeof *l->sticky.rows);
+    map_init(&l->attempts, LEGS_REQUESTS_MAX);
+    digest_random(&seed, sizeof seed);
+    chrono_rng_init(&l->rng, seed);
+    bool ok = l->sticky.rows || err_set(e, ERR_MEMORY, "serve: no memory for sessions");
+    if (!ok || !legs_prepare(l, &none, &l->now, e) ||
+        !loop_timer_open(&l->tick, o->loop, legs_on_tick, l, e)) {
+        legs_close(l);
+        return false;
+    }
+    loop_timer_set(&l->tick, LEGS_TICK_MS);
+    *out = l;
+    return true;
+}
+
+void legs_close(struct legs *l)
+{
+    if (!l)
+        return;
+    must(l->attempts.count == 0);
+    loop_timer_close(&l->tick);
+    legs_unref(l->now);
+    http_client_close(l->client);
+    map_deinit(&l->attempts);
+    free(l->sticky.rows);
+    free(l);
+}
+
+/* What is known of a leg stays known. */
+void legs_apply(struct legs *l, struct legs_generation *g)
+{
+    struct legs_generation *old = l->now;
+    list_each (link, &old->legs) {
+        const struct legs_leg *from = list_item(link, struct legs_leg, link);
+        for (uint32_t i = 0; i < g->rows_count; i++) {
+            if (!str_eq_z(g->rows[i].name, from->name) || g->rows[i].kind != from->leg.kind)
+                continue;
+            struct legs_leg *to = legs_add(l, g, i, str_of(from->model));
+            if (!to)
+                continue;
+            to->leg.breaker = from->leg.breaker;
+            to->leg.breaker.has_trial = false;
+            to->leg.health = from->leg.health;
+            memcpy(to->transitions, from->transitions, sizeof to->transitions);
+        }
+    }
+    g->is_applied = true;
+    l->now = g;
+    legs_unref(old);
+}
+
+bool legs_force(struct legs *l, str name, enum breaker_event_kind how)
+{
+    bool is_known = false;
+    for (uint32_t i = 0; i < l->now->rows_count; i++) {
+        if (!str_eq(l->now->rows[i].name, name))
+            continue;
+        is_known = true; /* a fixed model can be forced before its first request */
+        if (l->now->rows[i].model.len)
+            (void)legs_add(l, l->now, i, l->now->rows[i].model);
+    }
+    list_each (link, &l->now->legs) {
+        struct legs_leg *at = list_item(link, struct legs_leg, link);
+        struct breaker_event ev = {.kind = how};
+        if (str_eq_z(name, at->name))
+            legs_event(l, at, &ev);
+    }
+    return is_known;
+}
+
+struct legs_leg *legs_first(struct legs *l)
+{
+    struct list *link = list_first(&l->now->legs);
+    if (!link)
+        return NULL;
+    struct legs_leg *at = list_item(link, struct legs_leg, link);
+    legs_look(l, at);
+    legs_pass(l, at);
+    return at;
+}
+
+struct legs_leg *legs_next(struct legs *l, const struct legs_leg *at)
+{
+    if (at->link.next == &l->now->legs)
+        return NULL;
+    struct legs_leg *next = list_item(at->link.next, struct legs_leg, link);
+    legs_look(l, next);
+    legs_pass(l, next);
+    return next;
+}
+
+const char *legs_state_name(const struct legs_leg *at, int64_t now_ms)
+{
+    const struct leg *l = &at->leg;
+    if (l->breaker.state != BREAKER_STATE_CLOSED)
+        return breaker_state_name(l->breaker.state);
+    if (breaker_is_cooling(&l->breaker, now_ms))
+        return "cooling";
+    if (l->health.is_misconfigured)
+        return "misconfigured";
+    if (l->kind == LEG_KIND_UPSTREAM)
+        return "closed";
+    return l->state == API_HEALTH_STARTING     ? "loading"
+           : l->state == API_HEALTH_RESTARTING ? "restarting"
+           : l->state == API_HEALTH_FAILED     ? "failed"
+                                               : "closed";
+}
+
+void legs_restore(struct legs *l, str name, str model, const struct breaker *b,
+                  const struct health *h)
+{
+    for (uint32_t i = 0; i < l->now->rows_count; i++) {
+        if (!str_eq(l->now->rows[i].name, name))
+            continue;
+        struct legs_leg *at = legs_add(l, l->now, i, model);
+        if (!at)
+            return;
+        at->leg.breaker = *b;
+        at->leg.health = *h;
+    }
+}
+
+struct sticky *legs_sticky(struct legs *l) { return &l->sticky; }
+struct api_provider legs_local(const struct legs *l) { return l->local; }
+struct loop *legs_loop(const struct legs *l) { return l->o.loop; }
+struct chrono_rng *legs_rng(struct legs *l) { return &l->rng; }
+int64_t legs_wait_ms(const struct legs_generation *g) { return g->all_open_wait_ms; }
+bool legs_has_routes(const struct legs *l) { return l->now->rules.routes_count > 0; }
+uint32_t legs_rows(const struct legs *l) { return l->now->rows_count; }
+
+const struct router_route *legs_route(const struct legs_generation *g, uint32_t index)
+{
+    return &g->routes[index];
+}
+
+str legs_row_name(const struct legs_generation *g, uint32_t row) { return g->rows[row].name; }
+
+const struct legs_row *legs_row_of(const struct legs *l, uint32_t index)
+{
+    return &l->now->rows[index];
+}
+
+uint32_t legs_routes(const struct legs *l, const struct router_route **out)
+{
+    *out = l->now->routes;
+    return l->now->rules.routes_count;
+}
+
+bool legs_remember(struct legs *l, uint64_t id, void *attempt)
+{
+    return map_put_number(&l->attempts, id, map_of_pointer(attempt));
+}
+
+void legs_forget(struct legs *l, uint64_t id) { map_delete_number(&l->attempts, id); }
+
+/* --- the provider -------------------------------------------------------------------------- */
+
+static struct attempt *legs_attempt(const struct legs *l, uint64_t id)
+{
+    return map_to_pointer(map_value_number(&l->attempts, id, 0));
+}
+
+static bool legs_submit(void *self, const struct api_request *rq, struct api_sink sink,
+                        struct api_error *e)
+{
+    struct legs *l = self;
+    struct router_asked asked = {rq->model, rq->agent, rq->dialect, rq->owner};
+    int route = rq->kind < API_KIND_LIST ? router_find(&l->now->rules, &asked) : -1;
+    if (route >= 0)
+        return attempt_start(l, legs_ref(l), (uint32_t)route, rq, sink, e);
+    if (rq->leg.len && rq->kind < API_KIND_LIST && !str_starts(rq->leg, STR("local:")))
+        return api_error_set(e, ERR_REQUEST, "", STR("shoal.leg"),
+                             "no route for this request, so %.*s is no leg of it",
+                             STR_ARG(str_sub(rq->leg, 0, 80)));
+    return l->local.submit(l->local.self, rq, sink, e);
+}
+
+static void legs_cancel(void *self, uint64_t id)
+{
+    struct legs *l = self;
+    struct attempt *a = legs_attempt(l, id);
+    if (a)
+        attempt_cancel(a);
+    else
+        l->local.cancel(l->local.self, id);
+}
+
+static void legs_hold(void *self, uint64_t id, bool on)
+{
+    struct legs *l = self;
+    struct attempt *a = legs_attempt(l, id);
+    if (a)
+        attempt_hold(a, on);
+    else
+        l->local.hold(l->local.self, id, on);
+}
+
+/* An attempt gives its leg credit by itself: by what the leg sent, not by what the client got. */
+static void legs_credit(void *self, uint64_t id, uint32_t bytes)
+{
+    struct legs *l = self;
+    if (!legs_attempt(l, id))
+        l->local.credit(l->local.self, id, bytes);
+}
+
+static size_t legs_models(void *self, struct api_model *out, size_t out_max)
+{
+    struct legs *l = self;
+    return l->local.models(l->local.self, out, out_max);
+}
+
+static void legs_health(void *self, struct api_health *out)
+{
+    struct legs *l = self;
+    l->local.health(l->local.self, out);
+}
+
+struct api_provider legs_provider(struct legs *l)
+{
+    return (struct api_provider){l,           legs_submit, legs_cancel, legs_hold,
+                                 legs_credit, legs_models, legs_health};
+}
+
+/* --- metrics ------------------------------------------------------------------------------- */
+
+static void legs_put_head(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP shoal_%s %s\n# TYPE shoal_%s %s\n", name, help, name, type);
+}
+
+void legs_write_metrics(struct legs *l, struct buf *out)
+{
+    int64_t now = loop_ms();
+    legs_put_head(out, "leg_state", "gauge", "1 for the state a leg is in.");
+    for (struct legs_leg *at = legs_first(l); at; at = legs_next(l, at))
+        buf_printf(out, "shoal_leg_state{leg=\"%s\",model=\"%s\",state=\"%s\"} 1\n", at->name,
+                   at->model, legs_state_name(at, now));
+    legs_put_head(out, "leg_requests_total", "counter", "Attempts by how they ended.");
+    for (struct legs_leg *at = legs_first(l); at; at = legs_next(l, at))
+        for (unsigned c = 0; c < HEALTH_CLASS_COUNT_; c++)
+            if (at->leg.health.counts[c])
+                buf_printf(out,
+                           "shoal_leg_requests_total{leg=\"%s\",model=\"%s\",class=\"%s\"} %llu\n",
+                           at->name, at->model, health_class_name((enum health_class)c),
+                           (unsigned long long)at->leg.health.counts[c]);
+    legs_put_head(out, "breaker_transitions_total", "counter", "Changes of a breaker's state.");
+    for (struct legs_leg *at = legs_first(l); at; at = legs_next(l, at))
+        for (unsigned s = 0; s < BREAKER_STATE_COUNT_; s++)
+            if (at->transitions[s])
+                buf_printf(out,
+                           "shoal_breaker_transitions_total{leg=\"%s\",model=\"%s\",to=\"%s\"} "
+                           "%llu\n", at->name, at->model,
+                           breaker_state_name((enum breaker_state)s),
+                           (unsigned long long)at->transitions[s]);
+    legs_put_head(out, "failover_total", "counter", "Requests that went on at another leg.");
+    for (uint32_t i = 0; i < l->failovers_count; i++)
+        buf_printf(out, "shoal_failover_total{from=\"%s\",to=\"%s\",reason=\"%s\",phase=\"%s\"} "
+                   "%llu\n", l->failovers[i].from, l->failovers[i].to,
+                   health_class_name(l->failovers[i].reason),
+                   l->failovers[i].is_after ? "after" : "before",
+                   (unsigned long long)l->failovers[i].count);
+    legs_put_head(out, "probes_total", "counter", "Free checks of upstreams.");
+    buf_printf(out, "shoal_probes_total{kind=\"free\",result=\"ok\"} %llu\n"
+               "shoal_probes_total{kind=\"free\",result=\"failed\"} %llu\n",
+               (unsigned long long)l->probes_ok, (unsigned long long)l->probes_failed);
+}
