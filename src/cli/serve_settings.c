@@ -1,7 +1,5 @@
 #include "cli/serve_settings.h"
 
-#include "cli/config_legs.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cmd.h"
+#include "cli/config_legs.h"
 
 #define SERVE_SETTINGS_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
 #define SERVE_SETTINGS_PIPELINE_MAX ((size_t)256 << 10)

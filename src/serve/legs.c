@@ -58,6 +58,8 @@ static str legs_copy(struct arena *a, str s) { return s.len ? arena_copy(a, s) :
 static bool legs_open_remote(struct legs *l, struct legs_generation *g, uint32_t i, struct err *e)
 {
     const struct legs_row *r = &g->rows[i];
+    if (!l->client && !http_client_open(&l->client, l->o.loop, LEGS_CALLS_MAX, e))
+        return err_wrap(e, "leg %.*s", STR_ARG(r->name));
     struct remote_leg_options o = {
         .loop = l->o.loop, .client = l->client, .name = r->name, .dialect = r->dialect,
         .url = r->url, .ca_file = r->ca_file, .auth = r->auth, .key = r->key,
@@ -70,8 +72,6 @@ static bool legs_open_remote(struct legs *l, struct legs_generation *g, uint32_t
         [LEG_CONTINUE_FINAL_MESSAGE] = DIALECT_CONTINUE_FINAL_MESSAGE,
         [LEG_CONTINUE_SHOAL] = DIALECT_CONTINUE_SHOAL};
     o.upstream.how = hows[r->goes_on];
-    if (!l->client && !http_client_open(&l->client, l->o.loop, LEGS_CALLS_MAX, e))
-        return err_wrap(e, "leg %.*s", STR_ARG(r->name));
     return remote_leg_open(&g->remotes[i], &o, e);
 }
 
