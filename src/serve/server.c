@@ -195,8 +195,8 @@ static void server_add_cors(struct http_conn *c, str origin)
     http_conn_add_header(c, "Access-Control-Allow-Origin", origin);
     http_conn_add_header(c, "Vary", STR("Origin"));
     http_conn_add_header(c, "Access-Control-Expose-Headers",
-                         STR("Shoal-Request-Id, Shoal-Leg, Shoal-Model, Shoal-Substituted, Shoal-Cache, "
-                             "Shoal-Warning, Shoal-Truncated, Retry-After"));
+                         STR("Shoal-Request-Id, Shoal-Leg, Shoal-Model, Shoal-Substituted, "
+                             "Shoal-Cache, Shoal-Warning, Shoal-Truncated, Retry-After"));
 }
 
 /* Who may ask, before what is asked for: a wrong Host learns no paths. The path is looked up first

@@ -416,8 +416,9 @@ static void happen(struct client *c)
     if (is_due && fault == FAULT_STALL)
         return;
     if (is_due && (fault == FAULT_CUT || fault == FAULT_GARBAGE || fault == FAULT_CRASH)) {
-        fail_over(c, fault == FAULT_CUT ? HEALTH_CLASS_CUT
-                     : fault == FAULT_GARBAGE ? HEALTH_CLASS_GARBAGE : HEALTH_CLASS_ENGINE_CRASH, 0);
+        fail_over(c, fault == FAULT_CUT       ? HEALTH_CLASS_CUT
+                     : fault == FAULT_GARBAGE ? HEALTH_CLASS_GARBAGE
+                                              : HEALTH_CLASS_ENGINE_CRASH, 0);
         return;
     }
     (void)f;

@@ -192,16 +192,18 @@ static void test_G06_what_a_leg_says_again_is_dropped_however_it_is_cut(void **s
     take_echo("ha", "ha", "ha");    /* too short to be one */
 }
 
+#define FRESH(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_visible_begins_anew_anywhere, begin, end),
-        cmocka_unit_test_setup_teardown(test_the_same_model_goes_on_from_its_ids_another_from_the_text, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_choice_that_ended_is_left_out, begin, end),
-        cmocka_unit_test_setup_teardown(test_an_upstream_goes_on_only_where_its_protocol_can, begin, end),
-        cmocka_unit_test_setup_teardown(test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong, begin, end),
-        cmocka_unit_test_setup_teardown(test_ids_of_another_model_replace_the_old_ones, begin, end),
-        cmocka_unit_test_setup_teardown(test_G06_what_a_leg_says_again_is_dropped_however_it_is_cut, begin, end),
+        FRESH(test_nothing_visible_begins_anew_anywhere),
+        FRESH(test_the_same_model_goes_on_from_its_ids_another_from_the_text),
+        FRESH(test_a_choice_that_ended_is_left_out),
+        FRESH(test_an_upstream_goes_on_only_where_its_protocol_can),
+        FRESH(test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong),
+        FRESH(test_ids_of_another_model_replace_the_old_ones),
+        FRESH(test_G06_what_a_leg_says_again_is_dropped_however_it_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
