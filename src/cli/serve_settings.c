@@ -205,8 +205,10 @@ static bool serve_settings_read_legs(void **out, const struct reload_target *t,
     return true;
 }
 
-static void serve_settings_apply_legs(const struct reload_target *t, void *made)
+static void serve_settings_apply_legs(const struct reload_target *t, void *made,
+                                      struct reload_age *age)
 {
+    (void)age; /* a generation of legs keeps what it needs itself */
     legs_apply(server_options_of(t->server)->legs, made);
 }
 
