@@ -100,13 +100,28 @@ static void test_every_path_of_the_document_is_served(void **state)
     assert_true(count > 20);
 }
 
+/* A row for everything below a path stands there with a name in braces: "/v1/legs/{name}". */
+static bool is_in(struct json paths, const char *row)
+{
+    str pattern = str_of(row), head = str_sub(pattern, 0, pattern.len - 1);
+    struct json_walk w = json_walk(paths);
+    if (!str_ends(pattern, STR("/*")))
+        return json_kind(json_member(paths, row)) == JSON_KIND_OBJECT;
+    while (json_next(&w)) {
+        str key = json_text(w.key, &arena);
+        if (str_starts(key, head) && str_starts(str_from(key, head.len), STR("{")))
+            return true;
+    }
+    return false;
+}
+
 static void test_every_built_row_is_in_the_document(void **state)
 {
     (void)state;
     struct json paths = json_member(document(), "paths");
     for (size_t i = 0; i < countof(rows_of_paths); i++) {
         bool is_built = rows_of_paths[i].serve != path_not_built;
-        bool is_there = json_kind(json_member(paths, rows_of_paths[i].path)) == JSON_KIND_OBJECT;
+        bool is_there = is_in(paths, rows_of_paths[i].path);
         print_message("%s\n", rows_of_paths[i].path);
         assert_int_equal(is_built, is_there);
     }
