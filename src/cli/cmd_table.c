@@ -2,7 +2,7 @@
 
 extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_pull;
 extern const struct cmd cmd_rm, cmd_run;
-extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_version;
+extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_stub, cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
@@ -31,5 +31,6 @@ const struct cmd *const cmd_table[] = {
     LATER("doctor"),
     LATER("cache"),
     &cmd_engine,
+    &cmd_stub,
     NULL,
 };
