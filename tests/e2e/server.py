@@ -54,7 +54,7 @@ class Reply:
 class Server:
     """Owns the process; leaves a log and the banner behind for assertions."""
 
-    def __init__(self, home, *args, env=None, ready=True):
+    def __init__(self, home, *args, env=None, ready=True, binary=SHOAL):
         self.home = home
         self.log = open(os.path.join(home, "serve.err"), "wb")
         clean = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
@@ -62,7 +62,7 @@ class Server:
         words = list(args)
         if "-addr" not in words:
             words += ["-addr", "127.0.0.1:0"]
-        self.process = subprocess.Popen([SHOAL, "serve", *words], stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([binary, "serve", *words], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=self.log, env=clean,
                                         bufsize=0)
         self.banner = ""
