@@ -68,7 +68,7 @@ endif
 .PHONY: gpu
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
-        tsan-programs quick-programs threaded-programs bench-kern bench-peer bench-serve \
+        tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer bench-serve \
         bench-tok run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -307,6 +307,16 @@ ORACLE = $(VENV)/bin/python tests/golden/logits/oracle.py $(BUILD)/models
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
 e2e: $(E2E_BINARIES) $(VENV)/ok tiny ## the binary from outside
 	$(E2E)
+
+# Real agents, in an environment of their own: their packages bring whole programs.
+VENV_AGENTS = $(BUILD)/venv-agents
+$(VENV_AGENTS)/ok: tests/agents/requirements.txt
+	@echo "  VENV   $(VENV_AGENTS)"
+	@$(PYTHON) -m venv $(VENV_AGENTS)
+	@$(VENV_AGENTS)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+test-agents: $(SCRIPTED) $(BUILD)/shoal $(VENV_AGENTS)/ok tiny ## Claude Code and Codex at work
+	$(VENV_AGENTS)/bin/python -m pytest -q -p no:cacheprovider tests/agents
 
 test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(TINY) $(REAL) tiny models

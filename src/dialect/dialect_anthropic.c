@@ -404,27 +404,49 @@ static bool read_output(struct dialect_read *r, struct json v)
     return dialect_read_object(r, v, output_fields, countof(output_fields));
 }
 
-/* Claude Code puts "..._session_UUID" into the user's id. */
+enum { UUID_LEN = 36 };
+
+static void take_session(struct dialect_read *r, str uuid)
+{
+    for (size_t i = 0; i < uuid.len; i++)
+        if (!((uuid.p[i] >= '0' && uuid.p[i] <= '9') || (uuid.p[i] >= 'a' && uuid.p[i] <= 'f') ||
+              uuid.p[i] == '-'))
+            return;
+    if (uuid.len == UUID_LEN)
+        r->rq->session = uuid;
+}
+
+/* {"device_id", "account_uuid", "session_id"}: who it is does not change with the session. */
+static bool read_user_object(struct dialect_read *r, struct json user, str text)
+{
+    const struct json_options options = {.depth_max = 4};
+    struct err ignored;
+    struct json v, device;
+    if (!json_parse(&v, text, &options, r->a, &ignored) || json_kind(v) != JSON_KIND_OBJECT)
+        return dialect_read_agent(r, user);
+    device = json_member(v, "device_id");
+    if (json_kind(json_member(v, "session_id")) == JSON_KIND_STRING)
+        take_session(r, json_text(json_member(v, "session_id"), r->a));
+    return dialect_read_agent(r, json_kind(device) == JSON_KIND_STRING ? device : user);
+}
+
+/* Claude Code names its session in the user's id: "..._session_UUID", lately as an object. */
 static bool read_metadata(struct dialect_read *r, struct json v)
 {
-    enum { UUID_LEN = 36 };
     struct json user = json_member(v, "user_id");
     str text;
     if (json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "object");
     if (json_kind(user) <= JSON_KIND_NULL)
         return true;
-    if (!dialect_read_agent(r, user) || !dialect_read_text(r, user, &text))
+    if (!dialect_read_text(r, user, &text))
         return false;
+    if (str_starts(text, STR("{")))
+        return read_user_object(r, user, text);
     size_t at = str_find(text, STR("session_"));
-    str uuid = at == STR_NONE ? (str){NULL, 0} : str_sub(text, at + strlen("session_"), UUID_LEN);
-    for (size_t i = 0; i < uuid.len; i++)
-        if (!((uuid.p[i] >= '0' && uuid.p[i] <= '9') || (uuid.p[i] >= 'a' && uuid.p[i] <= 'f') ||
-              uuid.p[i] == '-'))
-            return true;
-    if (uuid.len == UUID_LEN)
-        r->rq->session = uuid;
-    return true;
+    if (at != STR_NONE)
+        take_session(r, str_sub(text, at + strlen("session_"), UUID_LEN));
+    return dialect_read_agent(r, user);
 }
 
 static const struct dialect_field fields[] = {

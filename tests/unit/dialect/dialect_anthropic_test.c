@@ -166,6 +166,29 @@ static void test_A04_thinking_comes_back_whatever_its_signature(void **state)
     play_end(&p);
 }
 
+/* Its newest clients put the ids into an object: who it is stays the same from session to session,
+ * so that its prefixes are found again. */
+static void test_a_user_id_that_is_an_object_names_the_session_and_one_agent(void **state)
+{
+    static const char *const sessions[] = {"00000000-1111-2222-3333-44444444abcd",
+                                           "00000000-1111-2222-3333-44444444abce"};
+    char agents[2][64], body[512];
+    (void)state;
+    for (size_t i = 0; i < countof(sessions); i++) {
+        struct play p = {.ok = false};
+        snprintf(body, sizeof body,
+                 "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":"
+                 "\"x\"}],\"metadata\":{\"user_id\":\"{\\\"device_id\\\":\\\"0cfcd73f\\\","
+                 "\\\"account_uuid\\\":\\\"\\\",\\\"session_id\\\":\\\"%s\\\"}\"}}", sessions[i]);
+        play_ok(&p, MESSAGES, body);
+        assert_true(str_eq_z(p.rq.session, sessions[i]));
+        snprintf(agents[i], sizeof agents[i], "%.*s", STR_ARG(p.rq.agent));
+        play_end(&p);
+    }
+    assert_string_equal(agents[0], agents[1]);
+    assert_string_equal(agents[0], "0cfcd73f");
+}
+
 /* Its body without tools: every field that the client sends in a session. */
 static void test_what_claude_code_sends_is_taken(void **state)
 {
@@ -485,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_A03_unknown_blocks_become_text_or_a_warning),
         cmocka_unit_test(test_results_that_fail_or_have_no_call_say_so),
         cmocka_unit_test(test_A04_thinking_comes_back_whatever_its_signature),
+        cmocka_unit_test(test_a_user_id_that_is_an_object_names_the_session_and_one_agent),
         cmocka_unit_test(test_what_claude_code_sends_is_taken),
         cmocka_unit_test(test_tools_are_read_where_the_caller_can_use_them),
         cmocka_unit_test(test_A32_every_wrong_field_is_named_with_what_was_expected),
