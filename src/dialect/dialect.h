@@ -39,7 +39,7 @@ struct dialect_limits {
     uint32_t features; /* dialect_feature bits */
     bool keeps_client_header; /* cache.normalise.client_header is off: BEHAVIOUR 8.11 */
 };
-extern const struct dialect_limits dialect_limits_default; /* what is built: text */
+extern const struct dialect_limits dialect_limits_default; /* what is built */
 
 struct dialect_in {
     const struct dialect_path *path;

@@ -396,3 +396,9 @@ int engine_leg_pid(const struct engine_leg *l)
     (void)l;
     return 0;
 }
+
+void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load_ms)
+{
+    l->o.engine_stall_ms = engine_ms;
+    l->o.load_stall_ms = load_ms;
+}
