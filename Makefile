@@ -68,7 +68,8 @@ endif
 .PHONY: gpu
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
-        tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer bench-serve \
+        tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
+        bench-serve \
         bench-tok run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

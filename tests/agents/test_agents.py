@@ -3,8 +3,8 @@ and Codex (openai-codex) read a file and edit it through their own tools. What t
 is a script (scripted.c), so the task succeeds if and only if the client understands our streams
 and we understand what it sends back.
 
-`make test-agents` runs this; with RECORD=1 it writes the requests, scrubbed, to tests/golden/agents,
-where tests/e2e/test_tools_agents.py sends them again without the clients."""
+`make test-agents` runs this; with RECORD=1 it writes the requests, scrubbed, to
+tests/golden/agents, where tests/e2e/test_tools_agents.py sends them again without the clients."""
 import json
 import os
 import re
