@@ -7,15 +7,16 @@ struct inspect_view {
     bool (*show)(struct inspect *in, struct err *e); /* NULL: not built */
     const char *flags; /* of the command's own that belong to it */
     uint32_t words_max;
+    bool needs_no_model;
 };
 
 static const struct inspect_view cmd_inspect_views[] = {
-    {"file", inspect_file, "", 2},
-    {"plan", inspect_plan, "", 2},
-    {"tokens", inspect_tokens, "f special", 3},
-    {"prompt", inspect_prompt, "f ids", 2},
-    {"cache", NULL, NULL, 0},
-    {"output", NULL, NULL, 0},
+    {"file", inspect_file, "", 2, false},
+    {"plan", inspect_plan, "", 2, false},
+    {"tokens", inspect_tokens, "f special", 3, false},
+    {"prompt", inspect_prompt, "f ids", 2, false},
+    {"cache", NULL, NULL, 0, false},
+    {"output", inspect_output, "format tools split", 2, true},
 };
 
 static const struct cmd_flag cmd_inspect_flags[] = {
@@ -33,9 +34,19 @@ static const struct cmd_flag cmd_inspect_flags[] = {
      .help = "prompt: its token ids too"},
     {.name = "dialect", .value = "D", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
     {.name = "misses", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false", .is_later = true},
-    {.name = "format", .value = "F", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
-    {.name = "tools", .value = "FILE", .spec = {.type = CONFIG_TYPE_PATH}, .is_later = true},
-    {.name = "split", .value = "N", .spec = {.type = CONFIG_TYPE_INT}, .is_later = true},
+    {.name = "format",
+     .value = "F",
+     .spec = {.type = CONFIG_TYPE_TEXT},
+     .help = "output: hermes, hermes+think, ... instead of a model's own"},
+    {.name = "tools",
+     .value = "FILE",
+     .spec = {.type = CONFIG_TYPE_PATH},
+     .help = "output: the tools of the request, as JSON"},
+    {.name = "split",
+     .value = "N",
+     .spec = {.type = CONFIG_TYPE_INT, .max = 1 << 30},
+     .standard = "0",
+     .help = "output: in pieces of N bytes; 0: whole"},
 };
 
 static const struct inspect_view *cmd_inspect_find(str name, struct err *e)
@@ -57,7 +68,7 @@ static const struct inspect_view *cmd_inspect_find(str name, struct err *e)
 static bool cmd_inspect_check(const struct cmd_context *c, const struct inspect_view *v,
                               struct err *e)
 {
-    if (c->words_count < 2)
+    if (c->words_count < 2 && !v->needs_no_model)
         return err_set(e, ERR_USAGE, "inspect %s: MODEL missing; see `shoal help inspect`",
                        v->name);
     if (c->words_count > v->words_max)
@@ -79,7 +90,8 @@ static bool cmd_inspect_run(struct cmd_context *c, struct err *e)
 {
     struct inspect in = {.c = c, .as_json = cmd_bool(c, "json")};
     const struct inspect_view *v = cmd_inspect_find(c->words[0], e);
-    if (!v || !cmd_inspect_check(c, v, e) || !cmd_models_find(c, c->words[1], &in.model, e))
+    if (!v || !cmd_inspect_check(c, v, e) ||
+        (c->words_count > 1 && !cmd_models_find(c, c->words[1], &in.model, e)))
         return false;
     buf_init(&in.out, INSPECT_OUT_MAX);
     bool ok = v->show(&in, e);
@@ -100,7 +112,8 @@ const struct cmd cmd_inspect = {
     .text = "inspect file MODEL                    metadata, tensors, can it be loaded\n"
             "inspect plan MODEL                    the ops that compute it, its weights\n"
             "inspect prompt MODEL -f REQUEST.json  an OpenAI chat request as the model reads it\n"
-            "inspect tokens MODEL TEXT | -f FILE   ids, pieces and kinds of a text",
+            "inspect tokens MODEL TEXT | -f FILE   ids, pieces and kinds of a text\n"
+            "inspect output MODEL | -format F      text on stdin as the events of a reply",
     .flags = cmd_inspect_flags,
     .flags_count = countof(cmd_inspect_flags),
     .has_json = true,

@@ -26,6 +26,7 @@ bool inspect_file(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_plan(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_tokens(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_prompt(struct inspect *in, struct err *e) BASE_USE_RESULT;
+bool inspect_output(struct inspect *in, struct err *e) BASE_USE_RESULT; /* model may be none */
 
 /* "blk.0.attn_q.weight" as 4096 x 1024, ggml's order; a scalar is 1. */
 struct model_tensor;

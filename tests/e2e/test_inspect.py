@@ -94,7 +94,8 @@ def test_views_and_flags_that_do_not_fit_are_refused(shoal):
             (["file"], "inspect file: MODEL missing; see `shoal help inspect`"),
             (["file", "a", "b"], 'inspect file: unexpected argument "b"'),
             (["file", "a", "-special"], "inspect file: -special has no meaning here"),
-            (["file", "a", "-split", "3"], "inspect: -split is not built yet"),
+            (["file", "a", "-split", "3"], "inspect file: -split has no meaning here"),
+            (["output"], "inspect output: either MODEL or -format F"),
             (["tokens", tiny("llama")], "inspect tokens: TEXT or -f FILE missing")]:
         done = shoal("inspect", *args)
         assert (done.returncode, done.stdout) == (2, "")
@@ -154,3 +155,54 @@ def test_prompt_refuses_what_is_no_request(shoal, tmp_path):
     (tmp_path / "request.json").write_text('{"messages": [}')
     done = shoal("inspect", "prompt", tiny("llama"), "-f", str(tmp_path / "request.json"))
     assert (done.returncode, done.stdout) == (1, "") and "messages" in done.stderr
+
+
+def events(shoal, text, *args):
+    done = shoal("inspect", "output", *args, stdin=text.encode())
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def joined(found):
+    """What a client has in the end: text of each kind, calls."""
+    out = {"reasoning": "", "content": "", "calls": []}
+    for e in found:
+        if e["event"] in ("reasoning", "content"):
+            out[e["event"]] += e["text"]
+        elif e["event"] == "call_begin":
+            assert e["index"] == len(out["calls"])
+            out["calls"].append([e["name"], "", False])
+        elif e["event"] == "call_args":
+            out["calls"][e["index"]][1] += e["args"]
+        elif e["event"] == "call_end":
+            out["calls"][e["index"]][2] = True
+    return out
+
+
+REPLY = ('<think>\nhm\n</think>\n\nLet me see.\n<tool_call>\n{"name": "get_weather", "arguments": '
+         '{"city": "Z\u00fcrich"}}\n</tool_call>')
+
+
+def test_output_shows_the_events_of_a_reply_whatever_the_pieces(shoal):
+    for split in ("0", "1", "2", "7"):
+        found = events(shoal, REPLY, "-format", "hermes+think", "-split", split)
+        assert found[-1] == {"event": "done", "reason": "tool_calls", "calls": 1}
+        assert joined(found) == {"reasoning": "hm", "content": "Let me see.", "calls": [
+            ["get_weather", '{"city": "Z\u00fcrich"}', True]]}
+    assert joined(events(shoal, REPLY, tiny("llama")))["content"] == REPLY
+    done = shoal("inspect", "output", "-format", "frob")
+    assert done.returncode == 2
+    assert done.stderr.startswith("shoal: inspect output: no format 'frob'; there are harmony ")
+
+
+def test_output_types_parameters_by_the_tools_file(shoal, tmp_path):
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps({"tools": [{"type": "function", "function": {
+        "name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]}))
+    text = ("<tool_call>\n<function=f>\n<parameter=a>\n5\n</parameter>\n<parameter=b>\n5\n"
+            "</parameter>\n</function>\n</tool_call>")
+    found = events(shoal, text, "-format", "function-xml", "-tools", str(path))
+    assert joined(found)["calls"] == [["f", '{"a": "5", "b": 5}', True]]
+    path.write_text("[{}]")
+    done = shoal("inspect", "output", "-format", "hermes", "-tools", str(path))
+    assert done.returncode == 1 and "tools[0]: name missing" in done.stderr
