@@ -63,7 +63,6 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
         .batch = cmd_serve_number(s, "engine.batch"),
         .step_target_ms = cmd_serve_auto(s, "engine.step_target"),
         .no_prefix = !config_is(config, "cache.prefix", "auto"),
-        .kv = config_is(config, "engine.kv", "int8") ? API_KV_INT8 : API_KV_F16,
     };
     return run_local_load(config, l, e);
 }

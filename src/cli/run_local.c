@@ -415,6 +415,7 @@ bool run_local_load(const struct config *c, struct api_load *l, struct err *e)
     l->context = (uint32_t)config_number(c, "engine.ctx");
     l->threads = is_auto ? 0 : (uint32_t)config_number(c, "engine.threads");
     l->loop_tokens = (uint32_t)config_number(c, "limits.loop_tokens");
+    l->kv = config_is(c, "engine.kv", "int8") ? API_KV_INT8 : API_KV_F16;
     if (config_is(c, "engine.activations", "float"))
         l->activations = API_ACTIVATIONS_FLOAT;
     else if (config_is(c, "engine.activations", "int8"))

@@ -161,8 +161,8 @@ static void run_block(const struct attend_job *j, const struct unit *u, uint32_t
                           .scratch = scratch};
     a.q = j->q.p + u->row * j->q.row + (size_t)u->kv_head * j->heads * a.q_head;
     a.tokens = (uint32_t)base_min(CPU_ATTN_BLOCK, u->end - a.first);
-    size_t k_size = cpu_kernels_kv_size(a.type, op->dk);
-    size_t v_size = cpu_kernels_kv_size(a.type, op->dv);
+    size_t k_size = kv_head_size(a.type, op->dk);
+    size_t v_size = kv_head_size(a.type, op->dv);
     for (uint32_t i = 0; i < (a.tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS; i++) {
         const uint8_t *page = page_of(p, j->layer, u->seq, block * CPU_ATTN_PAGES + i);
         if (!page)

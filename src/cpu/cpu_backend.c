@@ -97,7 +97,7 @@ static void backend_info(struct device *d, struct device_info *out)
     snprintf(out->level, sizeof(out->level), "%s", machine_level_name(d->k.level));
     snprintf(out->numerics, sizeof(out->numerics), "cpu %s%s act=%s kv=%s rules=%d",
              machine_level_name(d->k.level), d->k.has_bf16 ? "+bf16" : "", act_name(d->act),
-             d->layout.type == KV_TYPE_F32 ? "f32" : "f16", NUMERICS_RULES);
+             kv_type_name(d->layout.type), NUMERICS_RULES);
     out->threads = d->workers;
     out->memory_total = d->mem.bytes_max;
     out->memory_used = d->mem.bytes_used;
@@ -206,6 +206,10 @@ static bool kv_init(struct device *d, const struct kv_layout *l, const uint32_t 
     if (states)
         return err_set(e, ERR_UNSUPPORTED, "cpu: recurrent states are not built (%u asked for)",
                        states);
+    for (uint32_t i = 0; i < l->layers_count && l->type == KV_TYPE_INT8; i++)
+        if (base_max(l->layers[i].dk, l->layers[i].dv) > CPU_KV_ROTATE_MAX)
+            return err_set(e, ERR_UNSUPPORTED, "cpu: int8 pages of heads with more than %u columns",
+                           CPU_KV_ROTATE_MAX);
     d->layout = *l;
     for (uint32_t g = 0; g < l->groups_count; g++) {
         d->pages[g] = mem_new_array(&d->mem, "kv", pages[g], l->page_size[g], e);

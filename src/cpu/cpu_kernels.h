@@ -187,14 +187,25 @@ struct rope_args {
 
 /* ---- attention ----
  *
- * A page holds 32 tokens. For each layer: K of every head, then V of every head, all f16, or f32:
+ * A page holds 32 tokens. For each layer: K of every head, then V of every head, all of one type;
+ * a head takes kv_head_size bytes:
  *
- *     K [kv_heads][dk][32]   tokens fastest: 32 scores at once, no sum across lanes
- *     V [kv_heads][32][dv]
+ *     K [kv_heads] { [dk][32], int8: scale [32] }   tokens fastest: 32 scores at once, no sum
+ *     V [kv_heads] { [32][dv], int8: scale [32] }   across lanes
+ *
+ * int8: scale = f16(max |x| / 127), code = x / scale to the nearest, within 127. A NaN among them
+ * makes the scale one. K and q are first multiplied by the Hadamard matrix of the largest power of
+ * two n that divides dk, piece by piece: a few large columns, which many models have, are spread
+ * over all and no longer set the scale (QuaRot, arXiv 2404.00456). q' . k' = n (q . k), so q' is
+ * divided by n, which is exact. Butterflies (a + b, a - b) of distance 1, 2, 4 ... n / 2.
  */
-static inline size_t cpu_kernels_kv_size(enum kv_type t, uint32_t columns)
+#define CPU_KV_ROTATE_MAX 1024u /* columns of a head with int8 */
+static inline size_t cpu_kernels_kv_piece(size_t dk) { return dk & (~dk + 1); }
+#define CPU_KV_INT8_MOST (127.0f * 65504.0f) /* larger values are cut: the scale stays finite */
+static inline const uint16_t *cpu_kernels_kv_scales(const void *head, uint32_t columns)
 {
-    return (size_t)columns * KV_PAGE_TOKENS * kv_type_size(t);
+    const uint8_t *codes = head;
+    return (const uint16_t *)(const void *)(codes + (size_t)KV_PAGE_TOKENS * columns);
 }
 
 struct kv_write_args {
@@ -203,7 +214,7 @@ struct kv_write_args {
     const int32_t *pos;       /* [rows]; slot pos % 32 */
     const struct op_kv *op;
     uint32_t rows;
-    enum kv_type type;        /* F16: values are cut to its finite range */
+    enum kv_type type;        /* F16, INT8: values are cut to a finite range */
 };
 
 /* Reduction over blocks of 256 absolute positions, each from zero, merged in order of position.
@@ -217,8 +228,9 @@ static inline size_t cpu_kernels_state_width(uint32_t dv) { return 2 + (size_t)d
 
 /* One block for `rows` query rows of one sequence and the `heads` query heads of one K/V head:
  * score = op->scale * (q . K, one fma per column, ascending); softcap; exp; l in 16 lanes (position
- * mod 16) and the fixed tree; o one fma per token, ascending. A token that a row may not see
- * (op->window, op->mask) counts as exp = 0. */
+ * mod 16) and the fixed tree; o one fma per token, ascending. int8: q . codes is multiplied by K's
+ * scale, exp by V's before its fma. A token that a row may not see (op->window, op->mask) counts
+ * as exp = 0. */
 struct attn_args {
     const float *q;        /* row r, head h, column i: q[r * q_row + h * q_head + i] */
     size_t q_row, q_head;

@@ -160,7 +160,8 @@ static bool cuda_backend_kv_init(struct device *d, const struct kv_layout *l, co
     if (states)
         return err_set(e, ERR_UNSUPPORTED, "cuda: recurrent states are not built");
     if (l->type != KV_TYPE_F16)
-        return err_set(e, ERR_UNSUPPORTED, "cuda: K and V as f32 are not built");
+        return err_set(e, ERR_UNSUPPORTED, "cuda: K and V as %s are not built",
+                       kv_type_name(l->type));
     must(!d->has_kv);
     d->layout = *l;
     d->has_kv = true;

@@ -215,8 +215,6 @@ static bool engine_open_plan(struct engine *en, struct err *e)
 static bool engine_open_device(struct engine *en, const struct api_load *l, struct err *e)
 {
     char level[16];
-    if (l->kv != API_KV_F16)
-        return err_set(e, ERR_UNSUPPORTED, "kv: int8 is not built yet");
     if (l->level.len >= sizeof level)
         return err_set(e, ERR_CONFIG, "level: at most %zu bytes expected, got %zu",
                        sizeof level - 1, l->level.len);
@@ -226,7 +224,7 @@ static bool engine_open_device(struct engine *en, const struct api_load *l, stru
                                .act = engine_acts[l->activations],
                                .threads = l->threads,
                                .memory_max = l->memory_bytes};
-    en->kv_type = backend_kv_type(o.act);
+    en->kv_type = l->kv == API_KV_INT8 ? KV_TYPE_INT8 : backend_kv_type(o.act);
     en->backend = backend_table_pick(l->backend, e);
     if (!en->backend || !en->backend->open(&en->device, &o, e))
         return false;

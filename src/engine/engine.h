@@ -36,7 +36,7 @@ struct engine {
     struct device *device;
     struct device_info info;
     struct prepared *prepared;
-    enum kv_type kv_type; /* of the pages: goes with the form of activations */
+    enum kv_type kv_type; /* of the pages */
     struct kv_layout layout;
     struct budget budget;
     struct step_limits limits;

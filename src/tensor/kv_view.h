@@ -22,11 +22,24 @@
 #define KV_PAGE_NONE 0xffffffffu /* not there: behind a window, or not yet needed */
 #define KV_STATE_NONE 0xffffu
 
-/* F32 goes with float activations, the reference mode. Later: int8, scales per token and head. */
-enum kv_type { KV_TYPE_F16, KV_TYPE_F32 };
+/* F32 goes with float activations, the reference mode. INT8: half the bytes of f16; x = scale *
+ * code, one f16 scale per token and head for K, one for V. */
+enum kv_type { KV_TYPE_F16, KV_TYPE_F32, KV_TYPE_INT8, KV_TYPE_COUNT };
 
+static inline const char *kv_type_name(enum kv_type t)
+{
+    return t == KV_TYPE_F16 ? "f16" : t == KV_TYPE_F32 ? "f32" : "int8";
+}
 /* Bytes of one number. */
-static inline size_t kv_type_size(enum kv_type t) { return t == KV_TYPE_F32 ? 4 : 2; }
+static inline size_t kv_type_size(enum kv_type t)
+{
+    return t == KV_TYPE_F16 ? 2 : t == KV_TYPE_F32 ? 4 : 1;
+}
+/* Bytes of one head's K, or V, in a page: its numbers, with INT8 also 32 scales. */
+static inline size_t kv_head_size(enum kv_type t, uint32_t columns)
+{
+    return KV_PAGE_TOKENS * (columns * kv_type_size(t) + (t == KV_TYPE_INT8 ? 2 : 0));
+}
 
 struct kv_layer {
     uint16_t layer;       /* op.layer */

@@ -348,8 +348,8 @@ static bool kv_add(struct kv_layout *l, uint16_t layer, const struct op_kv *kv, 
     l->layers[l->layers_count++] = (struct kv_layer){
         .layer = layer, .group = (uint16_t)g, .index = index, .heads = (uint16_t)kv->kv_heads,
         .dk = kv->dk, .dv = kv->dv, .offset = l->page_size[g]};
-    l->page_size[g] += (size_t)kv->kv_heads * (kv->dk + kv->dv) * KV_PAGE_TOKENS *
-                       kv_type_size(l->type);
+    l->page_size[g] += kv->kv_heads * (kv_head_size(l->type, kv->dk) +
+                                       kv_head_size(l->type, kv->dv));
     return true;
 }
 

@@ -35,6 +35,14 @@ def test_the_prompt_is_the_words_then_what_comes_on_stdin(shoal):
     assert counts["both"] == counts["words"] + len("\n\nef")
 
 
+def test_the_cache_can_be_int8(shoal):
+    for env in ({}, {"SHOAL_ENGINE_ACTIVATIONS": "float"}):
+        done = shoal("run", "-local", "-kv", "int8", "-n", "24", REAL, "What is rain?", env=env)
+        assert done.returncode == 0, done.stderr
+        assert "rain" in done.stdout.lower()
+    assert shoal("run", "-local", "-kv", "int4", TINY, "ab").returncode == 2
+
+
 def test_n_limits_the_reply_and_says_so(shoal):
     done = shoal("run", "-local", "-timings", "-n", "3", TINY, "ab")
     assert done.returncode == 0

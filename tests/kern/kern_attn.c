@@ -25,7 +25,7 @@ static void describe(const struct problem *p, char *text, size_t size)
 {
     snprintf(text, size,
              "attn %s, %u/%u heads, dk %u, dv %u, %u tokens, %u rows, window %u, %s%s%s",
-             p->type == KV_TYPE_F32 ? "f32" : "f16", p->op.heads, p->op.kv_heads, p->op.dk,
+             kv_type_name(p->type), p->op.heads, p->op.kv_heads, p->op.dk,
              p->op.dv, p->tokens, p->rows, p->op.window, kern_fill_name(p->fill),
              p->op.softcap > 0 ? ", softcap" : "", p->op.mask == OP_MASK_FULL ? ", full" : "");
 }
@@ -64,7 +64,7 @@ static void attend(const struct cpu_kernels *k, const struct problem *p, const u
     size_t width = cpu_kernels_state_width(p->op.dv), count = rows * heads;
     float *part = kern_new(count * width * 4, 4);
     void *scratch = kern_new(CPU_ATTN_SCRATCH, 0);
-    size_t k_size = p->op.kv_heads * cpu_kernels_kv_size(p->type, p->op.dk);
+    size_t k_size = p->op.kv_heads * kv_head_size(p->type, p->op.dk);
     for (size_t i = 0; i < count; i++) {
         memset(state + i * width, 0, width * 4);
         state[i * width] = i % 3 ? -INFINITY : 0.5f;
@@ -136,7 +136,7 @@ static void check_type(struct kern *t, enum kv_type type, struct op_attn op, uin
     struct problem p = {.op = op, .tokens = tokens, .rows = rows, .fill = fill, .type = type};
     p.kv = (struct op_kv){op.kv_heads, op.dk, op.dv, op.window};
     p.pages = (tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
-    p.page_size = op.kv_heads * cpu_kernels_kv_size(type, op.dk + op.dv);
+    p.page_size = op.kv_heads * (kv_head_size(type, op.dk) + kv_head_size(type, op.dv));
     p.got = kern_new(p.pages * p.page_size, 0);
     p.want = kern_new(p.pages * p.page_size, 0);
     p.order = kern_new(p.pages * 4, 0);
@@ -165,8 +165,8 @@ static void check_type(struct kern *t, enum kv_type type, struct op_attn op, uin
 static void check(struct kern *t, struct op_attn op, uint32_t tokens, uint32_t rows,
                   enum kern_fill fill)
 {
-    check_type(t, KV_TYPE_F16, op, tokens, rows, fill);
-    check_type(t, KV_TYPE_F32, op, tokens, rows, fill);
+    for (unsigned type = 0; type < KV_TYPE_COUNT; type++)
+        check_type(t, (enum kv_type)type, op, tokens, rows, fill);
 }
 
 void kern_attn(struct kern *t)

@@ -24,6 +24,7 @@ struct company {
     const char *path;  /* of the GGUF file */
     const char *level; /* NULL: the best of this machine */
     enum act act;
+    bool is_kv_int8;
     uint32_t count;    /* the first so many sequences; the third is the first longer than a block */
     bool is_long;
 };

@@ -1,5 +1,5 @@
 /* The numerics contract, 1 (company.h): every tiny model, every level of this machine, float and
- * int8 activations. */
+ * int8 activations; pages of int8. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 /* All sequences at the best level; below it the first two, in the long tier all. Models of floats
  * are the same in every mode. */
-static void check_act(enum act act)
+static void check_act(enum act act, bool is_kv_int8)
 {
     bool has_bf16;
     int best = (int)machine_level(&has_bf16);
@@ -29,6 +29,7 @@ static void check_act(enum act act)
             bool is_long = company_is_long();
             struct company c = {.path = path, .level = machine_level_name((enum cpu_level)level),
                                 .act = act, .is_long = is_long,
+                                .is_kv_int8 = is_kv_int8,
                                 .count = is_long || level == best ? COMPANY_SEQS : 2};
             snprintf(path, sizeof path, "build/tiny/%s.gguf", names[i]);
             company_check(&c);
@@ -39,13 +40,19 @@ static void check_act(enum act act)
 static void test_float_activations_give_the_same_bits_in_any_company(void **state)
 {
     (void)state;
-    check_act(ACT_F32);
+    check_act(ACT_F32, false);
 }
 
 static void test_int8_activations_give_the_same_bits_in_any_company(void **state)
 {
     (void)state;
-    check_act(ACT_INT8);
+    check_act(ACT_INT8, false);
+}
+
+static void test_pages_of_int8_give_the_same_bits_in_any_company(void **state)
+{
+    (void)state;
+    check_act(ACT_INT8, true);
 }
 
 int main(void)
@@ -53,6 +60,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_float_activations_give_the_same_bits_in_any_company),
         cmocka_unit_test(test_int8_activations_give_the_same_bits_in_any_company),
+        cmocka_unit_test(test_pages_of_int8_give_the_same_bits_in_any_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,8 @@ void model_run_open(struct model_run *m, const char *path, const struct model_ru
         fail(path, &e);
     if (!m->hp->arch->build(&m->plan, PLAN_KIND_MAIN, m->hp, &e) ||
         !plan_expand(&m->plan, m->backend->ops, &e) || !plan_finish(&m->plan, &e) ||
-        !plan_kv_layout(&m->plan, backend_kv_type(o->act), m->layout, &e))
+        !plan_kv_layout(&m->plan, o->is_kv_int8 ? KV_TYPE_INT8 : backend_kv_type(o->act), m->layout,
+                        &e))
         fail("plan", &e);
     if (!weights_bind(&m->weights, &m->plan, m->file, m->hp->arch->ignored, &m->arena, &e) ||
         !m->backend->open(&m->device, &d, &e) ||

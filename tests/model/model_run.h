@@ -44,6 +44,7 @@ struct model_run_options {
     const char *level; /* NULL: the best */
     enum act act;
     uint32_t threads; /* 0: 1 */
+    bool is_kv_int8;  /* else what goes with act */
 };
 
 void model_run_open(struct model_run *m, const char *path, const struct model_run_options *o);

@@ -116,7 +116,7 @@ static void run_sequence(struct model_run *m, struct fixture *x, struct score *s
 
 /* Texts until there are positions_min positions; 0: all, which peer.txt's figures are of. */
 static struct score run_model(const char *file, const char *name, enum act act,
-                              size_t positions_min)
+                              size_t positions_min, bool is_kv_int8)
 {
     struct fixture x;
     struct score s = {0};
@@ -124,7 +124,8 @@ static struct score run_model(const char *file, const char *name, enum act act,
     char path[256];
     open_fixture(&x, name);
     snprintf(path, sizeof path, "build/models/%s", file);
-    model_run_open(&m, path, &(struct model_run_options){.act = act, .threads = 2});
+    model_run_open(&m, path, &(struct model_run_options){.act = act, .threads = 2,
+                                                     .is_kv_int8 = is_kv_int8});
     assert_int_equal(m.plan.vocab, x.vocab);
     for (uint32_t i = 0; i < x.sequences && (!positions_min || s.positions < positions_min); i++)
         run_sequence(&m, &x, &s);
@@ -169,7 +170,7 @@ static void check_float(const char *file, const char *name)
         skip();
     const char *tier = getenv("TEST_TIER");
     bool is_long = tier && !strcmp(tier, "long");
-    struct score s = run_model(file, name, ACT_F32, is_long ? 0 : POSITIONS_MIN);
+    struct score s = run_model(file, name, ACT_F32, is_long ? 0 : POSITIONS_MIN, false);
     double kl = s.kl / (double)s.positions, same = (double)s.same / (double)s.positions;
     print(name, "float", &s);
     if (!(kl <= 1e-4 && same >= 0.999))
@@ -181,12 +182,25 @@ static void check_int8(const char *file, const char *name)
 {
     double peer_kl, peer_perplexity = 0;
     read_peer(name, &peer_kl, &peer_perplexity);
-    struct score s = run_model(file, name, ACT_INT8, 0);
+    struct score s = run_model(file, name, ACT_INT8, 0, false);
     double kl = s.kl / (double)s.positions, perplexity = exp(s.nll / (double)s.predicted);
     print(name, "int8", &s);
     if (!(kl <= 1.02 * peer_kl && perplexity <= peer_perplexity))
         fail_msg("%s, int8 activations: mean KL %g, perplexity %g; llama.cpp has %g and %g", name,
                  kl, perplexity, peer_kl, peer_perplexity);
+}
+
+/* Pages of int8 beside pages of f16, both with int8 activations: what they may add to the mean KL
+ * (docs/NUMBERS.md, 2026-11-30). */
+static void check_kv_int8(const char *file, const char *name, double more_max)
+{
+    struct score s = run_model(file, name, ACT_INT8, POSITIONS_MIN, true);
+    struct score f16 = run_model(file, name, ACT_INT8, POSITIONS_MIN, false);
+    double kl = s.kl / (double)s.positions, kl_f16 = f16.kl / (double)f16.positions;
+    print(name, "int8, KV int8", &s);
+    print(name, "int8, KV f16", &f16);
+    if (!(kl > kl_f16 && kl - kl_f16 <= more_max))
+        fail_msg("%s, KV of int8: mean KL %g, of f16 %g", name, kl, kl_f16);
 }
 
 #define SMOLLM2 "SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2"
@@ -229,6 +243,14 @@ static void test_qwen2_with_int8_activations_is_as_near_as_llama_cpp(void **stat
     check_int8(QWEN2);
 }
 
+static void test_kv_of_int8_costs_little(void **state)
+{
+    (void)state;
+    check_kv_int8(SMOLLM2, 1e-3);
+    check_kv_int8(GEMMA3, 2e-3);
+    check_kv_int8(QWEN2, 3e-2); /* a bias 100 times as large as what tells its keys apart */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_smollm2_with_int8_activations_is_as_near_as_llama_cpp),
         cmocka_unit_test(test_gemma3_with_int8_activations_is_as_near_as_llama_cpp),
         cmocka_unit_test(test_qwen2_with_int8_activations_is_as_near_as_llama_cpp),
+        cmocka_unit_test(test_kv_of_int8_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
  * that a token's result never depends on how many tokens a step brings or where a prompt was cut.
  * l = 0 means that nothing was seen (else the largest score alone gives 1): a NaN score, which is
  * never the largest, is in l and so stays visible. */
+#include <string.h>
+
 #include "cpu/cpu_kernels.h"
 #include "cpu/vmath.h"
 
@@ -20,33 +22,98 @@ static uint16_t to_f16(float x)
     return base_f32_to_f16(x);
 }
 
-static void put(void *page, enum kv_type type, size_t index, float x)
+/* One token of one head in a page: number i lies at first + i * step. */
+struct place {
+    uint8_t *head;
+    size_t slot, columns, first, step;
+};
+
+/* x[n] times the Hadamard matrix of each piece, times factor. */
+static void rotate(float *x, size_t n, float factor)
 {
-    if (type == KV_TYPE_F32)
-        ((float *)page)[index] = x;
-    else
-        ((uint16_t *)page)[index] = to_f16(x);
+    size_t piece = cpu_kernels_kv_piece(n);
+    for (size_t h = 1; h < piece; h *= 2)
+        for (size_t i = 0; i < n; i++)
+            if (!(i & h)) {
+                float a = x[i], b = x[i + h];
+                x[i] = a + b;
+                x[i + h] = a - b;
+            }
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
 }
 
-static float take(const void *page, enum kv_type type, size_t index)
+/* Codes of x at first + i * step, their scale behind all codes of the head. */
+static void write_int8(const struct place *p, const float *x)
 {
-    return type == KV_TYPE_F32 ? ((const float *)page)[index]
-                               : base_f16_to_f32(((const uint16_t *)page)[index]);
+    float most = 0.0f;
+    bool has_nan = false;
+    for (size_t i = 0; i < p->columns; i++) {
+        has_nan |= x[i] != x[i];
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    }
+    most = most > CPU_KV_INT8_MOST ? CPU_KV_INT8_MOST : most;
+    uint16_t scale = has_nan ? 0x7e00 : base_f32_to_f16(most / 127.0f);
+    float d = base_f16_to_f32(scale), inverse = has_nan || d == 0.0f ? 0.0f : 1.0f / d;
+    memcpy(p->head + KV_PAGE_TOKENS * p->columns + 2 * p->slot, &scale, 2);
+    for (size_t i = 0; i < p->columns; i++) {
+        float y = inverse == 0.0f ? 0.0f : x[i] * inverse;
+        y = y > 127.0f ? 127.0f : y < -127.0f ? -127.0f : y;
+        ((int8_t *)p->head)[p->first + i * p->step] = (int8_t)(y + VMATH_ROUND - VMATH_ROUND);
+    }
+}
+
+static void write_head(const struct place *p, enum kv_type type, const struct cpu_view *from,
+                       size_t row, size_t head)
+{
+    float x[CPU_KV_ROTATE_MAX];
+    for (size_t i = 0; i < p->columns; i++) {
+        float y = *column(from, row, head * p->columns + i);
+        size_t at = p->first + i * p->step;
+        if (type == KV_TYPE_F32)
+            ((float *)(void *)p->head)[at] = y;
+        else if (type == KV_TYPE_F16)
+            ((uint16_t *)(void *)p->head)[at] = to_f16(y);
+        else
+            x[i] = y;
+    }
+    if (type != KV_TYPE_INT8)
+        return;
+    if (p->step > 1) /* K */
+        rotate(x, p->columns, 1.0f);
+    write_int8(p, x);
 }
 
 static void kv_write(const struct kv_write_args *a)
 {
     size_t heads = a->op->kv_heads, dk = a->op->dk, dv = a->op->dv;
+    size_t k_size = kv_head_size(a->type, a->op->dk), v_size = kv_head_size(a->type, a->op->dv);
     for (size_t r = 0; r < a->rows; r++) {
         size_t slot = (uint32_t)a->pos[r] % KV_PAGE_TOKENS;
-        uint8_t *k = a->page[r], *v = k + heads * cpu_kernels_kv_size(a->type, a->op->dk);
-        for (size_t i = 0; i < heads * dk; i++)
-            put(k, a->type, i * KV_PAGE_TOKENS + slot, *column(&a->k, r, i));
-        for (size_t h = 0; h < heads; h++)
-            for (size_t i = 0; i < dv; i++)
-                put(v, a->type, (h * KV_PAGE_TOKENS + slot) * dv + i,
-                    *column(&a->v, r, h * dv + i));
+        for (size_t h = 0; h < heads; h++) {
+            uint8_t *k = a->page[r] + h * k_size, *v = a->page[r] + heads * k_size + h * v_size;
+            struct place in_k = {k, slot, dk, slot, KV_PAGE_TOKENS};
+            struct place in_v = {v, slot, dv, slot * dv, 1};
+            write_head(&in_k, a->type, &a->k, r, h);
+            write_head(&in_v, a->type, &a->v, r, h);
+        }
     }
+}
+
+/* A number without its scale, and the scale of a token. */
+static float take(const void *head, enum kv_type type, size_t index)
+{
+    if (type == KV_TYPE_F32)
+        return ((const float *)head)[index];
+    return type == KV_TYPE_F16 ? base_f16_to_f32(((const uint16_t *)head)[index])
+                               : (float)((const int8_t *)head)[index];
+}
+
+static float scaled(float x, const void *head, enum kv_type type, uint32_t columns, uint32_t token)
+{
+    if (type != KV_TYPE_INT8)
+        return x;
+    return x * base_f16_to_f32(cpu_kernels_kv_scales(head, columns)[token % KV_PAGE_TOKENS]);
 }
 
 static bool may_see(const struct attn_args *a, size_t row, uint32_t token)
@@ -65,7 +132,7 @@ static float score_of(const struct attn_args *a, const float *q, uint32_t token)
     float dot = 0.0f;
     for (size_t i = 0; i < a->op->dk; i++)
         dot = fmaf(q[i], take(k, a->type, i * KV_PAGE_TOKENS + token % KV_PAGE_TOKENS), dot);
-    float score = a->op->scale * dot;
+    float score = a->op->scale * scaled(dot, k, a->type, a->op->dk, token);
     if (a->op->softcap > 0.0f)
         score = a->op->softcap * vmath_tanh(score / a->op->softcap);
     return score;
@@ -73,8 +140,14 @@ static float score_of(const struct attn_args *a, const float *q, uint32_t token)
 
 static void block_of(const struct attn_args *a, size_t row, const float *q, float *state)
 {
-    size_t dv = a->op->dv;
+    size_t dk = a->op->dk, dv = a->op->dv;
     float *e = a->scratch, lane[VMATH_LANES] = {0}, max = -INFINITY;
+    if (a->type == KV_TYPE_INT8) {
+        float *rotated = e + CPU_ATTN_BLOCK;
+        memcpy(rotated, q, dk * sizeof *q);
+        rotate(rotated, dk, 1.0f / (float)cpu_kernels_kv_piece(dk));
+        q = rotated;
+    }
     for (size_t i = 0; i < dv; i++)
         state[2 + i] = 0.0f;
     for (uint32_t t = 0; t < CPU_ATTN_BLOCK; t++) {
@@ -88,6 +161,7 @@ static void block_of(const struct attn_args *a, size_t row, const float *q, floa
         const void *v = a->v[t / KV_PAGE_TOKENS];
         size_t first = t % KV_PAGE_TOKENS * dv;
         lane[t % VMATH_LANES] += p;
+        p = scaled(p, v, a->type, a->op->dv, t);
         for (size_t i = 0; i < dv; i++)
             state[2 + i] = fmaf(p, take(v, a->type, first + i), state[2 + i]);
     }

@@ -33,8 +33,8 @@ struct world {
 
 static float noise(uint32_t i) { return sample_uniform(21, i, 0) * 2.0f - 1.0f; }
 
-#define K_SIZE cpu_kernels_kv_size(KV_TYPE_F16, DK) /* of one head in a page */
-#define V_SIZE cpu_kernels_kv_size(KV_TYPE_F16, DV)
+#define K_SIZE kv_head_size(KV_TYPE_F16, DK) /* of one head in a page */
+#define V_SIZE kv_head_size(KV_TYPE_F16, DV)
 
 static int set_up(void **state)
 {
@@ -278,6 +278,95 @@ static void test_stored_numbers_are_cut_to_the_range_of_f16(void **state)
     assert_true((values[0] & 0x7fff) > 0x7c00 && values[1] == 0x7bff);
 }
 
+/* By hand: a scale is f16(max / 127), a code the nearest; a score is K's scale times q . codes, a
+ * value exp times V's scale times the code. */
+static void test_pages_of_int8_keep_codes_and_a_scale_per_token(void **state)
+{
+    (void)state;
+    enum { D = 3, HEAD = KV_PAGE_TOKENS * (D + 2) };
+    const struct op_kv kv = {1, D, D, 0};
+    const struct op_attn op = {.heads = 1, .kv_heads = 1, .dk = D, .dv = D, .scale = 1};
+    float block[2 + D], scratch[CPU_ATTN_BLOCK];
+    _Alignas(64) uint8_t page[2 * HEAD] = {0};
+    uint8_t *row_page = page;
+    const float k[D] = {127, -63.6f, 0.4f}, v[D] = {-254, 1.1f, 254}, q[D] = {0.5f, 2, 100};
+    assert_int_equal(cpu_kernels_kv_piece(D), 1); /* three columns are not rotated */
+    const int32_t pos = 33; /* slot 1 */
+    struct kv_write_args w = {.k = {k, D, D, D, 1}, .v = {v, D, D, D, 1}, .page = &row_page,
+                              .pos = &pos, .op = &kv, .rows = 1, .type = KV_TYPE_INT8};
+    kernels.kv_write(&w);
+    const int8_t *codes = (const int8_t *)page, *values = (const int8_t *)page + HEAD + D;
+    assert_true(codes[1] == 127 && codes[33] == -64 && codes[65] == 0);
+    assert_true(values[0] == -127 && values[1] == 1 && values[2] == 127);
+    assert_int_equal(cpu_kernels_kv_scales(page, D)[1], base_f32_to_f16(1));
+    assert_int_equal(cpu_kernels_kv_scales(page + HEAD, D)[1], base_f32_to_f16(2));
+    struct attn_args a = {.q = q, .q_row = D, .q_head = D, .rows = 1, .heads = 1, .pos = &pos,
+                          .type = KV_TYPE_INT8, .k = {NULL}, .v = {NULL}, .first = 0,
+                          .tokens = 34, .op = &op, .state = block, .scratch = scratch};
+    a.k[1] = page;
+    a.v[1] = page + HEAD;
+    struct op_attn window = op;
+    window.window = 1; /* slot 0 holds nothing of this sequence */
+    a.op = &window;
+    kernels.attn_block(&a);
+    assert_true(block[0] == 0.5f * 127 - 2 * 64 && block[1] == 1.0f);
+    assert_true(block[2] == -254 && block[3] == 2 && block[4] == 254);
+}
+
+/* One large column of four: rotated, all four are as large, and q . K is what it was. */
+static void test_int8_keys_spread_a_large_column(void **state)
+{
+    (void)state;
+    enum { D = 4, HEAD = KV_PAGE_TOKENS * (D + 2) };
+    const struct op_kv kv = {1, D, D, 0};
+    const struct op_attn op = {.heads = 1, .kv_heads = 1, .dk = D, .dv = D, .scale = 1};
+    float block[2 + D], scratch[CPU_ATTN_BLOCK + D];
+    _Alignas(64) uint8_t page[2 * HEAD] = {0};
+    uint8_t *row_page = page;
+    const float k[D] = {0, 0, 127, 0}, q[D] = {5, 6, 7, 8};
+    const int32_t pos = 0;
+    struct kv_write_args w = {.k = {k, D, D, D, 1}, .v = {k, D, D, D, 1}, .page = &row_page,
+                              .pos = &pos, .op = &kv, .rows = 1, .type = KV_TYPE_INT8};
+    kernels.kv_write(&w);
+    const int8_t *codes = (const int8_t *)page;
+    assert_true(codes[0] == 127 && codes[32] == 127 && codes[64] == -127 && codes[96] == -127);
+    struct attn_args a = {.q = q, .q_row = D, .q_head = D, .rows = 1, .heads = 1, .pos = &pos,
+                          .type = KV_TYPE_INT8, .k = {page}, .v = {page + HEAD}, .tokens = 1,
+                          .op = &op, .state = block, .scratch = scratch};
+    kernels.attn_block(&a);
+    assert_true(block[0] == 7 * 127);
+}
+
+static void test_pages_of_int8_take_any_number(void **state)
+{
+    (void)state;
+    enum { D = 3, HEAD = KV_PAGE_TOKENS * (D + 2) };
+    static const struct {
+        float x[D];
+        int8_t codes[D];
+        uint16_t scale;
+    } rows[] = {
+        {{0, -0.0f, 0}, {0, 0, 0}, 0},
+        {{1e-9f, -1e-9f, 0}, {0, 0, 0}, 0}, /* below the smallest scale */
+        {{INFINITY, -1, 0}, {127, 0, 0}, 0x7bff},
+        {{-INFINITY, 65504.0f, 0}, {-127, 1, 0}, 0x7bff},
+        {{NAN, 5, 0}, {0, 0, 0}, 0x7e00},
+    };
+    const struct op_kv kv = {1, D, D, 0};
+    for (size_t i = 0; i < countof(rows); i++) {
+        _Alignas(64) uint8_t page[2 * HEAD] = {0};
+        uint8_t *row_page = page;
+        const int32_t pos = 0;
+        struct kv_write_args w = {.k = {rows[i].x, D, D, D, 1}, .v = {rows[i].x, D, D, D, 1},
+                                  .page = &row_page, .pos = &pos, .op = &kv, .rows = 1,
+                                  .type = KV_TYPE_INT8};
+        kernels.kv_write(&w);
+        assert_memory_equal(page + HEAD, rows[i].codes, D);
+        assert_int_equal(cpu_kernels_kv_scales(page, D)[0], rows[i].scale);
+        assert_int_equal((int8_t)page[KV_PAGE_TOKENS], rows[i].codes[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +375,9 @@ int main(void)
         cmocka_unit_test(test_rows_together_give_the_bits_of_rows_alone),
         cmocka_unit_test(test_what_sees_nothing_is_zero_and_a_nan_stays_visible),
         cmocka_unit_test(test_pages_of_f32_keep_every_bit),
+        cmocka_unit_test(test_pages_of_int8_keep_codes_and_a_scale_per_token),
+        cmocka_unit_test(test_int8_keys_spread_a_large_column),
+        cmocka_unit_test(test_pages_of_int8_take_any_number),
         cmocka_unit_test(test_stored_numbers_are_cut_to_the_range_of_f16),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
