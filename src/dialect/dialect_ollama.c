@@ -8,7 +8,7 @@
 
 /* What the reader learns in one field and needs in another. */
 struct reading {
-    struct json system_value;
+    struct json system_value, images;
     str prompt, system;
     bool is_generate, raw, logprobs, no_text;
     uint32_t top_logprobs;
@@ -21,8 +21,26 @@ static struct reading *reading(struct dialect_read *r) { return r->own; }
 struct message_reading {
     struct api_message *m;
     str reasoning, call_id, tool_name;
-    struct json content, calls;
+    struct json content, calls, images;
 };
+
+/* Their bytes wait for models that see: until then each becomes a note in the text. */
+static bool read_images(struct dialect_read *r, struct json v)
+{
+    if (json_kind(v) != JSON_KIND_ARRAY)
+        return dialect_read_wrong(r, v, "array");
+    for (struct json_walk w = json_walk(v); json_next(&w);)
+        if (json_kind(w.value) != JSON_KIND_STRING)
+            return dialect_read_wrong(r, w.value, "string");
+    return true;
+}
+
+static void add_images(struct api_part *parts, uint32_t *n, struct json images, str call_id)
+{
+    for (uint32_t i = json_count(images); i > 0; i--)
+        parts[(*n)++] = (struct api_part){.kind = API_PART_IMAGE, .media_type = STR("image/*"),
+                                          .id = call_id};
+}
 
 static bool message_role(struct dialect_read *r, struct json v)
 {
@@ -43,6 +61,12 @@ static bool message_content(struct dialect_read *r, struct json v)
     ((struct message_reading *)r->own)->content = v;
     return json_kind(v) == JSON_KIND_STRING || json_kind(v) == JSON_KIND_ARRAY ||
            dialect_read_wrong(r, v, "string or array");
+}
+
+static bool message_images(struct dialect_read *r, struct json v)
+{
+    ((struct message_reading *)r->own)->images = v;
+    return read_images(r, v);
 }
 
 static bool message_thinking(struct dialect_read *r, struct json v)
@@ -73,7 +97,7 @@ static const struct dialect_field message_fields[] = {
     {"role", DIALECT_KIND_READ, 0, message_role},
     {"content", DIALECT_KIND_READ, 0, message_content},
     {"thinking", DIALECT_KIND_READ, 0, message_thinking},
-    {"images", DIALECT_KIND_LATER, 0, NULL},
+    {"images", DIALECT_KIND_READ, 0, message_images},
     {"tool_calls", DIALECT_KIND_READ, 0, message_calls},
     {"tool_name", DIALECT_KIND_READ, 0, message_tool_name},
     {"tool_call_id", DIALECT_KIND_READ, 0, message_call_id},
@@ -147,7 +171,8 @@ static bool read_message(struct dialect_read *r, struct json v, struct api_messa
     if (!ok)
         return false;
     bool is_list = json_kind(mr.content) == JSON_KIND_ARRAY;
-    uint32_t count = 2 + (is_list ? json_count(mr.content) : 0) + json_count(mr.calls);
+    uint32_t count = 2 + (is_list ? json_count(mr.content) : 0) + json_count(mr.calls) +
+                     json_count(mr.images);
     struct api_part *parts = dialect_read_array(r, count, sizeof *parts);
     if (parts == NULL)
         return false;
@@ -155,6 +180,7 @@ static bool read_message(struct dialect_read *r, struct json v, struct api_messa
         parts[n++] = (struct api_part){.kind = API_PART_REASONING, .text = mr.reasoning};
     if (!read_content(r, &mr, parts, &n))
         return false;
+    add_images(parts, &n, mr.images, mr.call_id);
     for (struct json_walk w = json_walk(mr.calls); json_next(&w);)
         if (!read_call(r, w.value, &parts[n++]))
             return false;
@@ -359,6 +385,12 @@ static bool read_raw(struct dialect_read *r, struct json v)
     return dialect_read_bool(r, v, &reading(r)->raw);
 }
 
+static bool keep_images(struct dialect_read *r, struct json v)
+{
+    reading(r)->images = v;
+    return read_images(r, v);
+}
+
 static bool read_empty(struct dialect_read *r, struct json v)
 {
     return json_text_eq(v, STR("")) ||
@@ -393,7 +425,7 @@ static const struct dialect_field generate_fields[] = {
     {"suffix", READ(read_suffix)},
     {"system", READ(read_system)},
     {"raw", READ(read_raw)},
-    {"images", LATER},
+    {"images", READ(keep_images)},
     {"template", READ(read_empty)},
     {"context", READ(read_empty)},
 };
@@ -430,17 +462,20 @@ static bool make_prompt(struct dialect_read *r)
         rq->parse_special = true;
         return true;
     }
+    uint32_t images = json_count(own->images), parts_count = 0;
     struct api_message *m = dialect_read_array(r, 2, sizeof *m);
-    struct api_part *parts = dialect_read_array(r, 2, sizeof *parts);
+    struct api_part *parts = dialect_read_array(r, (size_t)images + 2, sizeof *parts);
     if (m == NULL || parts == NULL)
         return false;
     if (own->system.len) {
-        parts[n] = (struct api_part){.kind = API_PART_TEXT, .text = own->system};
-        m[n] = (struct api_message){.role = API_ROLE_SYSTEM, .parts = &parts[n], .parts_count = 1};
+        parts[images + 1] = (struct api_part){.kind = API_PART_TEXT, .text = own->system};
+        m[n] = (struct api_message){.role = API_ROLE_SYSTEM, .parts = &parts[images + 1],
+                                    .parts_count = 1};
         n++;
     }
-    parts[n] = (struct api_part){.kind = API_PART_TEXT, .text = own->prompt};
-    m[n] = (struct api_message){.role = API_ROLE_USER, .parts = &parts[n], .parts_count = 1};
+    parts[parts_count++] = (struct api_part){.kind = API_PART_TEXT, .text = own->prompt};
+    add_images(parts, &parts_count, own->images, (str){NULL, 0});
+    m[n] = (struct api_message){.role = API_ROLE_USER, .parts = parts, .parts_count = parts_count};
     rq->messages = m;
     rq->messages_count = n + 1;
     return true;

@@ -33,15 +33,6 @@ static bool prompt_refuse(struct api_error *e, const char *param, const char *wh
                          what);
 }
 
-static bool prompt_has_part(const struct api_request *rq, enum api_part_kind kind)
-{
-    for (uint32_t i = 0; i < rq->messages_count; i++)
-        for (uint32_t k = 0; k < rq->messages[i].parts_count; k++)
-            if (rq->messages[i].parts[k].kind == kind)
-                return true;
-    return false;
-}
-
 static bool prompt_check_built(const struct api_request *rq, struct api_error *e)
 {
     if (rq->kind == API_KIND_EMBED)
@@ -62,8 +53,6 @@ static bool prompt_check_built(const struct api_request *rq, struct api_error *e
             return prompt_refuse(e, "echo", "the text of a prompt given as ids is");
     if (rq->context.len)
         return prompt_refuse(e, "context", "saved contexts are");
-    if (prompt_has_part(rq, API_PART_IMAGE))
-        return prompt_refuse(e, "messages", "images are");
     return true;
 }
 

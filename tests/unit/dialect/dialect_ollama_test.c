@@ -45,6 +45,25 @@ static void test_every_option_arrives(void **state)
     play_end(&p);
 }
 
+static void test_images_are_parts_behind_the_text(void **state)
+{
+    static const struct {
+        const char *target, *body;
+    } rows[] = {
+        {CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"what\","
+               "\"images\":[\"AA==\",\"AQ==\"]}]}"},
+        {GENERATE, PROMPT(",\"images\":[\"AA==\",\"AQ==\"]")}};
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct play p = {.ok = false};
+        play_ok(&p, rows[i].target, rows[i].body);
+        const struct api_message *m = &p.rq.messages[p.rq.messages_count - 1];
+        assert_true(m->parts_count == 3 && m->parts[0].kind == API_PART_TEXT);
+        assert_true(m->parts[1].kind == API_PART_IMAGE && m->parts[2].kind == API_PART_IMAGE);
+        play_end(&p);
+    }
+}
+
 static void test_seeds_0_and_minus_1_are_drawn(void **state)
 {
     (void)state;
@@ -221,10 +240,9 @@ static void test_A32_every_wrong_field_is_named_with_what_was_expected(void **st
         {CHAT, BODY(",\"think\":\"high\""), "think: thinking is not implemented", ERR_UNSUPPORTED},
         {CHAT, BODY(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"),
          "tools[0]: tools are not implemented yet", ERR_UNSUPPORTED},
-        {CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"images\":[\"AA==\"]}]}",
-         "messages[0].images: not implemented yet", ERR_UNSUPPORTED},
-        {GENERATE, PROMPT(",\"images\":[\"AA==\"]"), "images: not implemented yet",
-         ERR_UNSUPPORTED},
+        {CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"images\":[7]}]}",
+         "messages[0].images[0]: string expected, got number", ERR_REQUEST},
+        {GENERATE, PROMPT(",\"images\":{}"), "images: array expected, got object", ERR_REQUEST},
         {"POST /api/embed", "{}", "POST /api/embed: not implemented yet", ERR_UNSUPPORTED},
         {"POST /api/embeddings", "{}", "POST /api/embeddings: not", ERR_UNSUPPORTED},
         {"POST /api/pull", "x", "POST /api/pull: not implemented yet", ERR_UNSUPPORTED},
@@ -474,6 +492,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_smallest_chat_streams_with_the_defaults_of_ollama),
         cmocka_unit_test(test_every_option_arrives),
+        cmocka_unit_test(test_images_are_parts_behind_the_text),
         cmocka_unit_test(test_seeds_0_and_minus_1_are_drawn),
         cmocka_unit_test(test_keep_alive_in_every_spelling),
         cmocka_unit_test(test_loading_unloading_and_filling_the_cache),
