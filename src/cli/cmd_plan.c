@@ -4,6 +4,7 @@
 #include "base/machine.h"
 #include "cli/cmd.h"
 #include "cli/model_plan.h"
+#include "cli/sizing.h"
 #include "engine/budget.h"
 
 #define PLAN_OUT_MAX ((size_t)1 << 20)
@@ -27,23 +28,13 @@ struct plan_report {
     struct err no_choice;
 };
 
-/* cache(sequences * context, sequences) of BEHAVIOUR 4.6. */
-static uint64_t cmd_plan_cache(const struct kv_layout *l, uint32_t sequences, uint32_t context)
-{
-    uint64_t bytes = 0;
-    for (uint32_t g = 0; g < l->groups_count; g++)
-        bytes += (uint64_t)sequences * l->page_size[g] *
-                 budget_pages(l, g, context, BUDGET_BATCH_AUTO);
-    return bytes;
-}
-
 static struct plan_row cmd_plan_row(const struct plan_report *r, uint32_t sequences)
 {
     struct plan_row row = {.sequences = sequences};
     uint32_t trained = r->model->hp.n_ctx;
     for (uint32_t context = PLAN_CONTEXT_MIN; context <= PLAN_CONTEXT_MAX; context *= 2) {
         uint32_t capped = context < trained ? context : trained;
-        if (cmd_plan_cache(&r->model->layout, sequences, capped) > r->spend)
+        if (sizing_cache(&r->model->layout, sequences, capped) > r->spend)
             break;
         row.context = capped;
         row.is_trained = capped == trained;

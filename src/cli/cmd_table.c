@@ -1,7 +1,7 @@
 #include "cli/cmd.h"
 
 extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_pull;
-extern const struct cmd cmd_rm, cmd_run;
+extern const struct cmd cmd_can_run, cmd_fit, cmd_rm, cmd_run;
 extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_stub, cmd_version;
 
 /* Known, but not built: refused by name. */
@@ -17,14 +17,14 @@ const struct cmd *const cmd_table[] = {
     &cmd_models_list,
     &cmd_rm,
     &cmd_plan,
+    &cmd_fit,
+    &cmd_can_run,
     &cmd_inspect,
     &cmd_bench,
     &cmd_version,
-    LATER("fit"),
     LATER("install"),
     LATER("uninstall"),
     LATER("worker"),
-    LATER("can-run"),
     LATER("launch"),
     LATER("drill"),
     LATER("legs"),
