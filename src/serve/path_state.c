@@ -238,6 +238,7 @@ static void path_state_put_model(struct json_writer *w, const struct models_leg_
     json_put_float(w, r->health.state == API_HEALTH_STARTING ? r->health.progress : 1);
     path_state_number(w, "size", (int64_t)r->model.bytes);
     path_state_number(w, "size_vram", (int64_t)r->model.gpu_bytes);
+    path_state_number(w, "memory", (int64_t)r->model.device_bytes);
     path_state_number(w, "context", r->model.context_max);
     path_state_number(w, "slots", r->model.slots);
     path_state_number(w, "running", r->running);
