@@ -16,7 +16,7 @@
 
 #define CAN_RUN_ARENA_MAX ((size_t)512 << 20)
 #define CAN_RUN_OUT_MAX ((size_t)4 << 20)
-#define CAN_RUN_FIRST ((uint64_t)1 << 20)  /* of a header; most are shorter, large vocabularies not */
+#define CAN_RUN_FIRST ((uint64_t)1 << 20) /* of a header; with a large vocabulary more is read */
 #define CAN_RUN_MOST ((uint64_t)64 << 20)
 #define CAN_RUN_SHARDS_MAX 64u
 
