@@ -137,6 +137,8 @@ uint16_t dialect_status(const struct dialect_state *st, const struct api_error *
 {
     struct dialect_error_row row = dialect_error(e);
     bool is_ollama = st->dialect->family == DIALECT_OLLAMA;
+    if (e->fault == API_FAULT_REQUEST && e->upstream_status >= 400 && e->upstream_status < 500)
+        return e->upstream_status; /* the client's own mistake, as the upstream calls it */
     if (e->err.code == ERR_CONTEXT && st->overlong_status)
         return st->overlong_status;
     if (e->err.code == ERR_CONTEXT && is_ollama)

@@ -559,6 +559,7 @@ static const char *const kept[] = {"anthropic-version", "anthropic-beta",
 const struct dialect_client dialect_anthropic_client = {
     .path = "/v1/messages",
     .free_path = "/v1/models",
+    .shows_raw = true,
     .key_header = "x-api-key: ",
     .headers = headers,
     .kept = kept,

@@ -1,4 +1,5 @@
 #include "dialect/dialect_anthropic_reply.h"
+#include "dialect/dialect_raw.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -415,6 +416,8 @@ void dialect_anthropic_reply_event(struct buf *out, struct dialect_state *st, ui
         return;
     if (ev->kind == API_EVENT_ERROR) {
         dialect_anthropic_reply_error(out, st, &ev->error);
+    } else if (dialect_raw_takes(st, ev)) {
+        dialect_raw_anthropic(out, st, ev);
     } else if (ev->kind == API_EVENT_DONE && ev->done.reason == API_DONE_CANCELLED) {
         api_error_set(&e, ERR_CANCELLED, "", STR(""), "the request was cancelled");
         dialect_anthropic_reply_error(out, st, &e);

@@ -15,7 +15,10 @@
 
 #include "dialect/dialect_write.h"
 
-enum dialect_anthropic_block { ANTHROPIC_NONE, ANTHROPIC_THINKING, ANTHROPIC_TEXT, ANTHROPIC_CALL };
+/* OTHER: an upstream's, that only its raw form shows. */
+enum dialect_anthropic_block {
+    ANTHROPIC_NONE, ANTHROPIC_THINKING, ANTHROPIC_TEXT, ANTHROPIC_CALL, ANTHROPIC_OTHER
+};
 
 struct dialect_anthropic_state {
     struct dialect_state s;

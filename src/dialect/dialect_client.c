@@ -22,6 +22,7 @@ void dialect_client_init(struct dialect_client_state *st, const struct dialect *
     st->sink = sink;
     st->choices_count = api_request_choices(rq);
     st->is_same = str_eq_z(rq->dialect, d->name) && rq->kind == API_KIND_CHAT;
+    st->keeps_raw = st->is_same && d->client->shows_raw && rq->stream && rq->resume == NULL;
     arena_init(&st->keep, 8 * rq->body.len + CLIENT_KEEP_MIN);
     arena_init(&st->scratch, 8 * DIALECT_CLIENT_EVENT_MAX + 8 * rq->body.len);
     buf_init(&st->held, DIALECT_CLIENT_EVENT_MAX);
@@ -41,11 +42,31 @@ void dialect_client_deinit(struct dialect_client_state *st)
     arena_deinit(&st->keep);
 }
 
+/* On one line each; line feeds stand between JSON's values only. What does not fit any more is not
+ * shown as it came, but in our form. */
+static void keep_raw(struct dialect_client_state *st, str data)
+{
+    if (!st->keeps_raw)
+        return;
+    bool ok = buf_add(&st->raw, data) && buf_add_byte(&st->raw, '\n');
+    for (size_t i = st->raw.len - data.len - 1; ok && i + 1 < st->raw.len; i++)
+        if (st->raw.p[i] == '\n' || st->raw.p[i] == '\r')
+            st->raw.p[i] = ' ';
+    if (!ok) {
+        buf_clear(&st->raw);
+        st->keeps_raw = false;
+    }
+}
+
 bool dialect_client_read(struct dialect_client_state *st, str name, str data, struct api_error *e)
 {
+    size_t before = st->raw.len;
     if (st->is_over)
         return true;
+    keep_raw(st, data);
     bool ok = st->dialect->client->read_event(st, name, data, e);
+    if (!ok && st->raw.len > before) /* nothing was told of it */
+        st->raw.len = before;
     dialect_hear_flush(st);
     arena_reset(&st->scratch);
     return ok;

@@ -84,10 +84,11 @@ struct dialect_client_state {
     uint64_t text_bytes, reasoning_bytes; /* for usage that an upstream does not split */
     struct buf held;      /* text that may begin a stop string which we have to find */
     bool finds_stop;      /* the protocol has no stop strings */
-    bool is_same;         /* the client speaks this protocol too: events keep their raw form */
+    bool is_same;         /* the client speaks this protocol too: its body goes as written */
+    bool keeps_raw;       /* ... and its stream comes as it came: events carry their raw form */
     bool is_started, has_usage;
     bool is_over;         /* terminal marker seen, all DONEs given */
-    struct buf raw;       /* is_same: the upstream's events that no event of ours carried yet */
+    struct buf raw;       /* keeps_raw: events of the upstream that none of ours carried yet */
     struct api_event pending[DIALECT_CLIENT_PENDING];
     uint32_t pending_count, pending_choice;
 };
@@ -104,6 +105,7 @@ enum dialect_client_lack {
 struct dialect_client {
     const char *path;      /* behind the base URL: "/v1/messages" */
     const char *free_path; /* costs nothing to ask: "/v1/models" */
+    bool shows_raw;        /* its server's writer passes raw events on (dialect_raw) */
     bool is_lines;         /* a stream is JSON by lines, not server-sent events */
     const char *key_header;  /* "authorization: Bearer ", "x-api-key: " */
     const char *const *headers; /* of each request, ends with NULL: "anthropic-version: ..." */

@@ -393,8 +393,20 @@ static void guess_usage(struct dialect_client_state *st)
         return;
     st->usage.output_tokens = (uint32_t)base_min((bytes + 3) / 4, UINT32_MAX);
     st->usage.reasoning_tokens = (uint32_t)base_min((st->reasoning_bytes + 3) / 4, UINT32_MAX);
+    struct buf raw = st->raw;
+    st->raw = (struct buf){.p = NULL};
     add(st, 0, &(struct api_event){.kind = API_EVENT_NOTE,
                                    .note = {STR("estimate"), STR("usage")}});
+    st->raw = raw;
+}
+
+/* What came behind the last text stays with the DONE. */
+static void add_usage(struct dialect_client_state *st, uint32_t choice)
+{
+    struct buf raw = st->raw;
+    st->raw = (struct buf){.p = NULL};
+    add(st, choice, &(struct api_event){.kind = API_EVENT_USAGE, .usage = st->usage});
+    st->raw = raw;
 }
 
 bool dialect_hear_end(struct dialect_client_state *st, struct api_error *e)
@@ -412,7 +424,7 @@ bool dialect_hear_end(struct dialect_client_state *st, struct api_error *e)
     for (uint32_t i = 0; i < st->choices_count; i++) {
         const struct dialect_client_choice *c = &st->choices[i];
         if (i + 1 == st->choices_count)
-            add(st, i, &(struct api_event){.kind = API_EVENT_USAGE, .usage = st->usage});
+            add_usage(st, i);
         add(st, i, &(struct api_event){.kind = API_EVENT_DONE,
                                        .done = {.reason = c->reason, .stop = c->stop}});
     }

@@ -506,6 +506,7 @@ static const char *const kept[] = {"openai-organization", "openai-project", "ope
 const struct dialect_client dialect_openai_chat_client = {
     .path = "/v1/chat/completions",
     .free_path = "/v1/models",
+    .shows_raw = true,
     .key_header = "authorization: Bearer ",
     .headers = no_headers,
     .kept = kept,

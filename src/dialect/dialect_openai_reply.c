@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dialect/dialect_openai_write.h"
+#include "dialect/dialect_raw.h"
 
 #define CHUNK_MAX ((size_t)16 << 20)
 
@@ -253,6 +254,8 @@ void dialect_openai_reply_event(struct buf *out, struct dialect_state *st, uint3
         return;
     if (ev->kind == API_EVENT_ERROR) {
         dialect_openai_reply_error(out, st, &ev->error);
+    } else if (dialect_raw_takes(st, ev)) {
+        dialect_raw_openai(out, st, choice, ev);
     } else if (!dialect_write_remember(st, choice, ev) ||
                (dialect_write_is_call(ev) && !dialect_write_keep_call(st, choice, ev))) {
         too_long(out, st);

@@ -356,6 +356,10 @@ struct api_error dialect_write_named(const struct dialect_state *st, const struc
 void dialect_write_message(struct json_writer *w, const struct api_error *e)
 {
     char text[80];
+    if (e->fault == API_FAULT_REQUEST && e->upstream_text.len) { /* clients know these words */
+        json_put_text(w, e->upstream_text);
+        return;
+    }
     snprintf(text, sizeof text, "prompt has %u tokens, limit is %u", e->prompt_tokens, e->limit);
     json_put_text_z(w, e->err.code == ERR_CONTEXT && e->limit ? text : e->err.text);
 }

@@ -1,0 +1,207 @@
+/* A stream of an upstream to a client of the same protocol: what nobody here knows passes too. */
+#include "dialect_play.h"
+
+#include "dialect/dialect_client.h"
+#include "wire/sse.h"
+
+struct passing {
+    struct play p;
+    struct dialect_client_state *st;
+    struct dialect_upstream leg;
+    struct sse sse;
+    uint32_t started;
+};
+
+static void on_batch(void *ctx, const struct api_batch *b)
+{
+    struct passing *a = ctx;
+    for (uint32_t i = 0; i < b->events_count; i++) {
+        a->started += b->events[i].kind == API_EVENT_STARTED;
+        play_event(&a->p, b->choice, b->events[i]);
+    }
+}
+
+static void on_event(void *ctx, str name, str data)
+{
+    struct passing *a = ctx;
+    struct api_error e;
+    if (!dialect_client_read(a->st, name, data, &e) && e.fault != API_FAULT_GARBAGE)
+        fail_msg("%s", e.err.text);
+}
+
+static void pass_init(struct passing *a, const char *target, const char *body)
+{
+    *a = (struct passing){.leg = {.name = STR("leg"), .caps = API_CAP_ALL_}};
+    a->p.features = ~0u;
+    play_ok(&a->p, target, body);
+    a->st = calloc(1, a->p.d->client->state_size);
+    dialect_client_init(a->st, a->p.d, &a->leg, &a->p.rq, (struct api_sink){on_batch, a});
+    sse_init(&a->sse, SSE_FORM_EVENTS, 1 << 20);
+    a->sse.on_event = on_event;
+    a->sse.ctx = a;
+}
+
+static void pass_bytes(struct passing *a, const char *bytes)
+{
+    struct err e;
+    assert_true(sse_feed(&a->sse, str_of(bytes), &e));
+}
+
+static void pass_end(struct passing *a)
+{
+    sse_deinit(&a->sse);
+    dialect_client_deinit(a->st);
+    free(a->st);
+    play_end(&a->p);
+}
+
+/* The out's data of each event, one a line, without what `shoal` says. */
+static void expect(struct passing *a, const char *want)
+{
+    struct buf got;
+    buf_init(&got, 1 << 20);
+    str rest = buf_view(&a->p.out), line;
+    while (str_split(&rest, '\n', &line)) {
+        size_t shoal = str_find(line, STR(",\"shoal\":{"));
+        if (!str_starts(line, STR("data: ")))
+            continue;
+        buf_add(&got, str_from(str_sub(line, 0, shoal), 6));
+        buf_add_z(&got, shoal == STR_NONE ? "\n" : ",SHOAL}\n");
+    }
+    if (!str_eq_z(buf_view(&got), want))
+        fail_msg("\n want\n%s\n got\n%s", want, got.p);
+    buf_deinit(&got);
+}
+
+#define MESSAGES "{\"model\":\"claude\",\"max_tokens\":9,\"stream\":true,\"messages\":[{\"role\":" \
+                 "\"user\",\"content\":\"x\"}]}"
+#define START "{\"type\":\"message_start\",\"message\":{\"id\":\"msg_up\",\"model\":\"claude-9\"," \
+              "\"content\":[],\"usage\":{\"input_tokens\":3},\"x_new\":1}}"
+#define OUR_START "{\"type\":\"message_start\",\"message\":{\"id\":" \
+                  "\"msg_0123456789abcdefABCDEF\",\"model\":\"claude\",\"content\":[]," \
+                  "\"usage\":{\"input_tokens\":3},\"x_new\":1}}"
+static const char *const blocks[] = {
+    "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\","
+    "\"thinking\":\"\",\"signature\":\"\"}}",
+    "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"thinking_delta\","
+    "\"thinking\":\"hm\"}}",
+    "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"signature_delta\","
+    "\"signature\":\"EqQBCgIYAhIM\"}}",
+    "{\"type\":\"content_block_stop\",\"index\":0}",
+    "{\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":"
+    "\"server_tool_use\",\"id\":\"srv\",\"name\":\"web_search\",\"input\":{}}}",
+    "{\"type\":\"content_block_stop\",\"index\":1}",
+    "{\"type\":\"x_new_event\",\"a\":[1.50]}",
+    "{\"type\":\"content_block_start\",\"index\":2,\"content_block\":{\"type\":\"text\","
+    "\"text\":\"\"}}",
+    "{\"type\":\"content_block_delta\",\"index\":2,\"delta\":{\"type\":\"text_delta\",\"text\":"
+    "\"so  \"}}",
+};
+
+static void add_event(struct buf *out, const char *json)
+{
+    buf_printf(out, "event: x\ndata: %s\n\n", json);
+}
+
+static void test_what_only_anthropic_knows_reaches_its_client(void **state)
+{
+    struct passing a;
+    struct buf in, want;
+    (void)state;
+    buf_init(&in, 1 << 16);
+    buf_init(&want, 1 << 16);
+    add_event(&in, START);
+    buf_add_z(&want, OUR_START "\n");
+    for (size_t i = 0; i < countof(blocks); i++) {
+        add_event(&in, blocks[i]);
+        buf_printf(&want, "%s\n", blocks[i]);
+    }
+    add_event(&in, "{\"type\":\"content_block_stop\",\"index\":2}");
+    add_event(&in, "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\","
+                   "\"x_more\":2},\"usage\":{\"output_tokens\":4}}");
+    add_event(&in, "{\"type\":\"message_stop\"}");
+    buf_add_z(&want, "{\"type\":\"content_block_stop\",\"index\":2}\n"
+                     "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\","
+                     "\"x_more\":2},\"usage\":{\"output_tokens\":4},SHOAL}\n"
+                     "{\"type\":\"message_stop\"}\n");
+    pass_init(&a, "POST /v1/messages", MESSAGES);
+    pass_bytes(&a, in.p);
+    assert_true(a.p.st->is_over);
+    assert_int_equal(a.started, 1);
+    expect(&a, want.p);
+    pass_end(&a);
+    buf_deinit(&in);
+    buf_deinit(&want);
+}
+
+/* The stream breaks inside block 2; another leg's words go on there, then a block of its own. */
+static void test_another_leg_goes_on_in_the_open_block(void **state)
+{
+    struct passing a;
+    struct buf in, want;
+    (void)state;
+    buf_init(&in, 1 << 16);
+    buf_init(&want, 1 << 16);
+    add_event(&in, START);
+    buf_add_z(&want, OUR_START "\n");
+    for (size_t i = 0; i < countof(blocks); i++) {
+        add_event(&in, blocks[i]);
+        buf_printf(&want, "%s\n", blocks[i]);
+    }
+    buf_add_z(&want,
+              "{\"type\":\"content_block_delta\",\"index\":2,\"delta\":{\"type\":\"text_delta\","
+              "\"text\":\"on\"}}\n"
+              "{\"type\":\"content_block_stop\",\"index\":2}\n"
+              "{\"type\":\"content_block_start\",\"index\":3,\"content_block\":{\"type\":"
+              "\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}}\n");
+    pass_init(&a, "POST /v1/messages", MESSAGES);
+    pass_bytes(&a, in.p);
+    play_say(&a.p, "on");
+    play_event(&a.p, 0, (struct api_event){
+        .kind = API_EVENT_CALL_BEGIN, .call = {.id = STR("t"), .name = STR("f")}});
+    expect(&a, want.p);
+    pass_end(&a);
+    buf_deinit(&in);
+    buf_deinit(&want);
+}
+
+#define CHAT(more) "{\"model\":\"gpt\",\"stream\":true," more "\"messages\":[{\"role\":\"user\"," \
+                   "\"content\":\"x\"}]}"
+#define UP "data: {\"id\":\"up\",\"object\":\"chat.completion.chunk\",\"x_new\":{\"a\":1},"
+#define OURS "{\"id\":\"chatcmpl-0123456789abcdefABCDEF\",\"model\":\"gpt\",\"object\":" \
+             "\"chat.completion.chunk\",\"x_new\":{\"a\":1},"
+#define FIRST "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}"
+#define WORD "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\",\"annotations\":[7]}}]}"
+#define LAST "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]"
+#define USAGE "\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,\"x\":3}}"
+#define CHAT_STREAM UP FIRST "\n\n" UP WORD "\n\n" UP LAST "}\n\n" UP USAGE "\n\ndata: [DONE]\n\n"
+
+static void test_what_only_a_chat_server_knows_reaches_its_client(void **state)
+{
+    static const struct {
+        const char *body, *want;
+    } rows[] = {
+        {CHAT(""), OURS FIRST "\n" OURS WORD "\n" OURS LAST ",SHOAL}\n[DONE]\n"},
+        {CHAT("\"stream_options\":{\"include_usage\":true},"),
+         OURS FIRST "\n" OURS WORD "\n" OURS LAST ",SHOAL}\n" OURS USAGE "\n[DONE]\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct passing a;
+        pass_init(&a, "POST /v1/chat/completions", rows[i].body);
+        pass_bytes(&a, CHAT_STREAM);
+        assert_true(a.p.st->is_over);
+        expect(&a, rows[i].want);
+        pass_end(&a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_only_anthropic_knows_reaches_its_client),
+        cmocka_unit_test(test_another_leg_goes_on_in_the_open_block),
+        cmocka_unit_test(test_what_only_a_chat_server_knows_reaches_its_client),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
