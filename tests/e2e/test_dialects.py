@@ -117,7 +117,6 @@ def test_ollama_num_predict_0_fills_the_cache(real, oll):
 def test_ollama_sdk_raises_what_is_refused(real, oll):
     for call, status, words in [
             (lambda: oll.chat(model=real.model(), messages=SAY, format="json"), 501, "format"),
-            (lambda: oll.chat(model=real.model(), messages=SAY, think=True), 501, "think"),
             (lambda: oll.chat(model=real.model(), messages=[{"role": "robot"}]), 400, "role"),
             (lambda: oll.chat(model=real.model(), messages=SAY, options={"top_p": 2.0}), 400,
              "options.top_p"),
@@ -129,6 +128,13 @@ def test_ollama_sdk_raises_what_is_refused(real, oll):
         with pytest.raises(ollama.ResponseError) as e:
             call()
         assert e.value.status_code == status and words in str(e.value)
+
+
+def test_thinking_asked_of_a_model_without_is_a_warning(real):
+    whole = real.post("/api/chat", {"model": real.model(), "messages": SAY, "stream": False,
+                                    "options": OPTIONS, "think": True}).json()
+    assert whole["message"]["content"] and "thinking" not in whole["message"]
+    assert any(w.startswith("thinking_unsupported") for w in whole["shoal"]["warnings"])
 
 
 def test_ollama_version_answers(real):
@@ -241,7 +247,7 @@ def test_anthropic_sdk_raises_what_is_refused(real, ant):
     assert e.value.body["request_id"] == e.value.response.headers["request-id"]
     with pytest.raises(anthropic.BadRequestError) as e:
         ask(ant, real, tools=[{"name": "f", "input_schema": {"type": "object"}}])
-    assert "template has no form for tools" in str(e.value)
+    assert e.value.body["error"]["code"] == "tools_unsupported"
 
 
 # ---------------------------------------------------------------- OpenAI completions
