@@ -96,7 +96,7 @@ def test_without_a_server_ps_fails_and_stop_is_done(shoal, address):
 
 @pytest.mark.parametrize("args, sentence", [
     (["nosuch", "hi"], 'no model "nosuch"'),
-    (["-think", "high", "smol", "hi"], "think"),
+    (["smol", "word " * 9000], "limit is"),
 ])
 def test_what_the_server_refuses_is_one_sentence(shoal, home, store, args, sentence):
     with serving(home) as server:
