@@ -19,10 +19,11 @@
 
 #define STUB_FAULTS(X)                                                                          \
     X(OK, "ok") X(HANG_HEADER, "hang_header") X(HANG_BODY, "hang_body") X(PINGS, "pings")       \
-    X(ROLES, "roles") X(STALL, "stall") X(END, "end") X(CUT, "cut") X(CUT_BYTE, "cut_byte")     \
-    X(ABORT, "abort") X(GARBAGE, "garbage") X(WRONG_FINISH, "wrong_finish") X(STATUS, "status") \
-    X(RETRY, "retry") X(FLAP, "flap") X(FAIL_LATE, "fail_late") X(SLOW, "slow") X(BIG, "big")   \
-    X(HEADERS, "headers") X(HTML, "html") X(OTHER, "other") X(THINK, "think") X(CALL, "call")
+    X(PREFILL, "prefill") X(ROLES, "roles") X(STALL, "stall") X(END, "end") X(CUT, "cut")       \
+    X(CUT_BYTE, "cut_byte") X(ABORT, "abort") X(GARBAGE, "garbage")                             \
+    X(WRONG_FINISH, "wrong_finish") X(STATUS, "status") X(RETRY, "retry") X(FLAP, "flap")       \
+    X(FAIL_LATE, "fail_late") X(SLOW, "slow") X(BIG, "big") X(HEADERS, "headers")               \
+    X(HTML, "html") X(OTHER, "other") X(THINK, "think") X(CALL, "call")
 enum stub_fault {
 #define X(name, text) STUB_FAULT_##name,
     STUB_FAULTS(X)
@@ -52,7 +53,7 @@ struct stub_call {
     struct buf out;
     struct loop_timer timer;
     struct stub_script script;
-    uint32_t at, garbage; /* words said; bad events said */
+    uint32_t at, garbage, pings; /* words, bad events, signs of life said */
     size_t bytes;         /* written */
     bool is_cut;          /* breaks off when what was written had time to leave */
     char id[32];
@@ -283,7 +284,7 @@ static bool stub_call_fails_here(struct stub_call *c)
         stub_call_error(c);
         return true;
     case STUB_FAULT_OK: case STUB_FAULT_HANG_HEADER: case STUB_FAULT_HANG_BODY:
-    case STUB_FAULT_PINGS: case STUB_FAULT_ROLES: case STUB_FAULT_CUT_BYTE:
+    case STUB_FAULT_PINGS: case STUB_FAULT_PREFILL: case STUB_FAULT_ROLES: case STUB_FAULT_CUT_BYTE:
     case STUB_FAULT_ABORT: case STUB_FAULT_GARBAGE: case STUB_FAULT_WRONG_FINISH:
     case STUB_FAULT_STATUS: case STUB_FAULT_RETRY: case STUB_FAULT_FLAP: case STUB_FAULT_SLOW:
     case STUB_FAULT_BIG: case STUB_FAULT_HEADERS: case STUB_FAULT_HTML: case STUB_FAULT_OTHER:
@@ -319,9 +320,13 @@ static void stub_call_on_time(void *ctx)
         http_conn_abort(conn);
         return;
     }
-    if (c->script.fault == STUB_FAULT_PINGS) {
-        c->dialect->write_ping(&c->out, c->st, &(struct dialect_ping){.phase = "queued",
-                                                                      .eta_ms = -1});
+    bool is_prefill = c->script.fault == STUB_FAULT_PREFILL && c->pings < c->script.n;
+    if (c->script.fault == STUB_FAULT_PINGS || is_prefill) {
+        c->pings++;
+        struct dialect_ping p = {.phase = is_prefill ? "prefill" : "queued",
+                                 .done = is_prefill ? c->pings : 0,
+                                 .total = is_prefill ? (uint32_t)c->script.n : 0, .eta_ms = -1};
+        c->dialect->write_ping(&c->out, c->st, &p);
         if (stub_call_flush(c))
             loop_timer_set(&c->timer, STUB_PING_MS);
         return;
@@ -446,7 +451,8 @@ static bool stub_call_opens(struct stub_call *c)
     case STUB_FAULT_CALL:
         stub_call_call(c);
         return true;
-    case STUB_FAULT_OK: case STUB_FAULT_PINGS: case STUB_FAULT_STALL: case STUB_FAULT_END:
+    case STUB_FAULT_OK: case STUB_FAULT_PINGS: case STUB_FAULT_PREFILL: case STUB_FAULT_STALL:
+    case STUB_FAULT_END:
     case STUB_FAULT_CUT: case STUB_FAULT_CUT_BYTE: case STUB_FAULT_GARBAGE:
     case STUB_FAULT_WRONG_FINISH: case STUB_FAULT_STATUS: case STUB_FAULT_RETRY:
     case STUB_FAULT_FLAP: case STUB_FAULT_FAIL_LATE: case STUB_FAULT_SLOW:

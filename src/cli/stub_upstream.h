@@ -14,6 +14,7 @@
  * |---|---|
  * | hang_header, hang_body | nothing at all; a header and nothing more |
  * | pings | a header, then signs of life without an end |
+ * | prefill=K | a header, K pings 50 ms apart whose prompt moves on, then the whole text |
  * | roles | a header, an empty first piece, nothing more |
  * | stall=K, end=K, cut=K | K words, then silence, an end without marker, a broken connection |
  * | cut_byte=K | K bytes of the reply, then a broken connection |

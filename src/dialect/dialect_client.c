@@ -200,6 +200,8 @@ const char *dialect_client_lacks(const struct dialect *d, const struct dialect_u
         return "n";
     if (rq->logprobs && lacks & DIALECT_LACKS_LOGPROBS)
         return "logprobs";
+    if (rq->resume && (rq->resume->partials_count != 1 || rq->n > 1))
+        return "continue"; /* an upstream goes on in one reply */
     if ((rq->continue_last || rq->resume) && !d->client->can_continue(leg, rq))
         return "continue";
     return NULL;

@@ -280,7 +280,7 @@ static void exchange_note(struct exchange *x, struct api_event *ev)
             exchange_arm(x);
         break;
     case API_EVENT_USAGE:
-        x->m.usage = ev->usage;
+        metrics_usage(x->set->o.metrics, &x->m, &ev->usage, loop_ms());
         break;
     case API_EVENT_DONE:
         x->m.finish = ev->done.reason;

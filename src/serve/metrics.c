@@ -182,6 +182,17 @@ void metrics_tokens(struct metrics *m, struct metrics_request *r, uint32_t count
     r->token_ms = m->last_token_ms = now;
 }
 
+void metrics_usage(struct metrics *m, struct metrics_request *r, const struct api_usage *u,
+                   int64_t now)
+{
+    r->usage = *u;
+    if (r->output_tokens || !r->model)
+        return;
+    r->prompt_tokens = u->prompt_tokens;
+    r->cached_tokens = u->cached_tokens;
+    metrics_tokens(m, r, u->output_tokens, now);
+}
+
 static void metrics_completed(struct metrics_model *row, int64_t now)
 {
     double gap = (double)(now - row->completed_ms);

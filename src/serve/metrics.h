@@ -53,6 +53,9 @@ void metrics_begin(struct metrics *m, struct metrics_request *r, const struct ap
                    str model);
 void metrics_started(struct metrics *m, struct metrics_request *r, const struct api_started *s,
                      int64_t now);
+/* What a reply came to. An upstream gives no ids: what it counted is counted here, at the end. */
+void metrics_usage(struct metrics *m, struct metrics_request *r, const struct api_usage *u,
+                   int64_t now);
 /* Sampled tokens. */
 void metrics_tokens(struct metrics *m, struct metrics_request *r, uint32_t count, int64_t now);
 /* Counts and logs; also for a request that never began. */

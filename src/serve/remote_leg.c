@@ -15,6 +15,7 @@
 #define REMOTE_LEG_LINGER_MS 1000 /* behind the terminal marker, for the connection's sake */
 #define REMOTE_LEG_CHECK_MS 5000 /* all of a free check */
 #define REMOTE_LEG_PROBE_MS 30000
+#define REMOTE_LEG_COMMENT_MAX ((size_t)64 << 10)
 #define REMOTE_LEG_CA_MAX ((size_t)8 << 20)
 #define REMOTE_LEG_CONNECT_MS 2000 /* of checks: BEHAVIOUR 9.4 */
 
@@ -60,6 +61,7 @@ struct remote_call {
     int status;
     int64_t since_ms;       /* the wait began, or the last visible token came */
     uint32_t good, bad;     /* events */
+    uint64_t prompt_done, place; /* as another shoal's comments told last */
     uint32_t depth;         /* on the stack: it is freed when it has returned */
     bool is_whole, is_visible, is_held, has_error, is_dead;
 };
@@ -271,6 +273,32 @@ static void remote_call_on_event(void *ctx, str name, str data)
         return; /* one event that cannot be read is no reason to lose the rest */
     c->has_error = true;
     c->error = e;
+}
+
+/* Another shoal tells in comments how far it is with a prompt: what moves there is progress. */
+static void remote_call_on_comment(void *ctx, str text)
+{
+    struct remote_call *c = ctx;
+    const str mark = STR(" shoal ");
+    const struct json_options o = {.depth_max = 4};
+    uint64_t done = 0, place = UINT64_MAX;
+    struct err ignored;
+    struct arena a;
+    struct json v;
+    if (c->is_visible || !str_starts(text, mark) ||
+        c->leg->o.upstream.how != DIALECT_CONTINUE_SHOAL)
+        return;
+    arena_init(&a, REMOTE_LEG_COMMENT_MAX);
+    if (text.len < REMOTE_LEG_COMMENT_MAX / 8 &&
+        json_parse(&v, str_from(text, mark.len), &o, &a, &ignored)) {
+        json_u64(json_member(v, "done"), &done);
+        json_u64(json_member(v, "position"), &place);
+        if (done > c->prompt_done || place < c->place)
+            c->since_ms = loop_ms();
+        c->prompt_done = done > c->prompt_done ? done : c->prompt_done;
+        c->place = place < c->place ? place : c->place;
+    }
+    arena_deinit(&a);
 }
 
 static void remote_call_take(struct remote_call *c, str bytes)
@@ -567,12 +595,13 @@ static bool remote_leg_submit(void *self, const struct api_request *rq, struct a
         free(st);
         return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
     }
-    *c = (struct remote_call){.leg = l, .rq = rq, .sink = sink, .st = st};
+    *c = (struct remote_call){.leg = l, .rq = rq, .sink = sink, .st = st, .place = UINT64_MAX};
     list_push_last(&l->calls, &c->link);
     buf_init(&c->body, REMOTE_LEG_BODY_MAX);
     buf_init(&c->fields, HTTP_CLIENT_HEADER_SIZE_MAX);
     sse_init(&c->sse, d->is_lines ? SSE_FORM_LINES : SSE_FORM_EVENTS, DIALECT_CLIENT_EVENT_MAX);
     c->sse.on_event = remote_call_on_event;
+    c->sse.on_comment = remote_call_on_comment;
     c->sse.ctx = c;
     dialect_client_init(st, l->o.dialect, &l->o.upstream, rq,
                         (struct api_sink){remote_call_on_batch, c});

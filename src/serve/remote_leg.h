@@ -13,7 +13,8 @@
  *              CONNECT TLS               HANG_HEADER HANG_FIRST                     STALL CUT
  *
  * The waits are rq->deadline's, 0 = none; they run by timers, not by reads. Pings, comments, role
- * and empty deltas are no progress.
+ * and empty deltas are no progress, but comments of another shoal (`continue: shoal`) in which its
+ * place in a queue or the part of a prompt that is done moves on.
  *
  *     2xx header --> QUEUED (the upstream took it) --> NOTE* STARTED text... USAGE DONE
  *

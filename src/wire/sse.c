@@ -59,6 +59,8 @@ static bool sse_line(struct sse *s, str line)
         sse_dispatch(s);
     } else if (line.p[0] != ':') {
         ok = sse_field(s, line);
+    } else if (s->on_comment) {
+        s->on_comment(s->ctx, str_from(line, 1));
     }
     buf_clear(&s->line);
     return ok;

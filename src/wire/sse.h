@@ -23,6 +23,7 @@ struct sse {
     bool is_after_cr, is_begun, has_data, is_broken;
     /* name: of the event, or empty; views that end with the call. */
     void (*on_event)(void *ctx, str name, str data);
+    void (*on_comment)(void *ctx, str text); /* what follows the colon; NULL: passed over */
     void *ctx;
 };
 
