@@ -15,6 +15,7 @@
 #include "cli/serve_settings.h"
 #include "serve/models_leg.h"
 #include "serve/server.h"
+#include "wire/tls.h"
 
 #define CMD_SERVE_ADDRESSES_MAX SERVER_ADDRESSES_MAX
 #define CMD_SERVE_PRELOAD_MAX 16
@@ -71,7 +72,8 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
 static bool cmd_serve_check(struct cmd_serve *s, struct err *e)
 {
     return serve_settings_server(&s->options, s->c, s->c->config, s->c->arena, e) &&
-           serve_settings_models(&s->settings, s->c->config, s->c->arena, e);
+           serve_settings_models(&s->settings, s->c->config, s->c->arena, e) &&
+           serve_settings_tls(&s->options.tls, s->c->config, e);
 }
 
 /* Flag or file, SHOAL_ADDR, both loopbacks. Without keys nobody else may reach us. */
@@ -102,6 +104,8 @@ static bool cmd_serve_addresses(struct cmd_serve *s, struct err *e)
             return err_set(e, ERR_CONFIG,
                            "listen %.*s: reachable from other machines, which needs keys",
                            STR_ARG(from[i]));
+        if (s->options.tls)
+            continue;
         log_warn("listen %.*s: keys and texts go over the network as they are; no TLS",
                  STR_ARG(from[i]));
     }
@@ -150,16 +154,17 @@ static bool cmd_serve_log(const struct cmd_serve *s, struct err *e)
 static void cmd_serve_banner(const struct cmd_serve *s, bool is_dry)
 {
     str first = s->addresses[0];
+    const char *scheme = s->options.tls ? "https://" : "http://";
     printf("shoal %s\n", VERSION_TEXT);
     for (uint32_t i = 0; i < s->preload_count; i++)
         printf("%-10s %.*s\n", i ? "" : "models", STR_ARG(s->preload[i].name));
     for (uint32_t i = 0; i < s->addresses_count; i++)
         printf("%s %s%.*s\n", i ? "          " : is_dry ? "would serve" : "listening ",
-               str_starts(s->addresses[i], STR("unix:")) ? "" : "http://",
+               str_starts(s->addresses[i], STR("unix:")) ? "" : scheme,
                STR_ARG(s->addresses[i]));
     for (uint32_t i = 0; i < dialect_table_count; i++)
-        printf("%-10s %s http://%.*s%s\n", i ? "" : "dialects", dialect_table[i]->paths[0].method,
-               STR_ARG(first), dialect_table[i]->paths[0].path);
+        printf("%-10s %s %s%.*s%s\n", i ? "" : "dialects", dialect_table[i]->paths[0].method,
+               scheme, STR_ARG(first), dialect_table[i]->paths[0].path);
     fflush(stdout);
 }
 
@@ -342,6 +347,7 @@ static bool cmd_serve_run(struct cmd_context *c, struct err *e)
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);
+        tls_close(s.options.tls);
         return true;
     }
     return cmd_serve_log(&s, e) && cmd_serve_loop(&s, e);

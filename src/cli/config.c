@@ -52,8 +52,8 @@
 const struct config_row config_rows[] = {
     FLAG("listen", LIST, NULL, "addr", "serve",
          "HOST:PORT or unix:/path; 127.0.0.1:11500 and [::1]:11500")
-    LATER("tls.cert", PATH, NULL)
-    LATER("tls.key", PATH, NULL)
+    FLAG("tls.cert", PATH, NULL, "tls-cert", "serve", "certificate with its chain (PEM): HTTPS on TCP listeners")
+    FLAG("tls.key", PATH, NULL, "tls-key", "serve", "its key (PEM, mode 600)")
     ROW("allowed_hosts", LIST, NULL, "further names of this server in Host")
     ROW("allowed_origins", LIST, NULL, "web pages that may ask")
     ROW("ollama_version", TEXT, "0.13.0", "answer of /api/version; clients of Ollama look at it")

@@ -8,6 +8,7 @@
 
 #include "cli/cmd.h"
 #include "cli/config_legs.h"
+#include "wire/tls.h"
 
 #define SERVE_SETTINGS_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
 #define SERVE_SETTINGS_PIPELINE_MAX ((size_t)256 << 10)
@@ -123,6 +124,20 @@ bool serve_settings_log(struct log_options *o, const struct config *config, stru
     return o->fd >= 0 || err_set_errno(e, errno, "logging.file %.*s", STR_ARG(file->text));
 }
 
+bool serve_settings_tls(struct tls **out, const struct config *config, struct err *e)
+{
+    const struct config_value *cert = config_value(config, "tls.cert");
+    const struct config_value *key = config_value(config, "tls.key");
+    *out = NULL;
+    if (!cert->is_set && !key->is_set)
+        return true;
+    if (!cert->is_set || !key->is_set)
+        return err_set(e, ERR_CONFIG, "%s is set and %s is not: both or none",
+                       cert->is_set ? "tls.cert" : "tls.key",
+                       cert->is_set ? "tls.key" : "tls.cert");
+    return tls_open(out, cert->text.p, key->text.p, e);
+}
+
 /* --- parts of a reload --------------------------------------------------------------------- */
 
 static bool serve_settings_read_server(void **out, const struct reload_target *t,
@@ -192,7 +207,28 @@ static void serve_settings_drop_log(void *made)
         close(o->fd);
 }
 
-/* To make a part of the configuration reloadable: a row, with its two functions. */
+/* The files of the start are read anew, whatever the new configuration says: a renewed certificate
+ * has its old name, and other names need a restart. */
+static bool serve_settings_read_tls(void **out, const struct reload_target *t,
+                                    const struct config *config, struct arena *a, struct err *e)
+{
+    struct tls *tls;
+    (void)config, (void)a;
+    if (!serve_settings_tls(&tls, t->c->config, e))
+        return false;
+    *out = tls;
+    return true;
+}
+
+static void serve_settings_apply_tls(const struct reload_target *t, void *made,
+                                     struct reload_age *age)
+{
+    (void)age;
+    server_set_tls(t->server, made);
+}
+
+static void serve_settings_drop_tls(void *made) { tls_close(made); }
+
 static bool serve_settings_read_legs(void **out, const struct reload_target *t,
                                      const struct config *config, struct arena *a, struct err *e)
 {
@@ -214,11 +250,13 @@ static void serve_settings_apply_legs(const struct reload_target *t, void *made,
 
 static void serve_settings_drop_legs(void *made) { legs_drop(made); }
 
+/* To make a part of the configuration reloadable: a row, with its two functions. */
 const struct reload_part serve_settings_parts[] = {
     {"models", serve_settings_read_models, serve_settings_apply_models, NULL},
     {"legs", serve_settings_read_legs, serve_settings_apply_legs, serve_settings_drop_legs},
     {"server", serve_settings_read_server, serve_settings_apply_server,
      serve_settings_drop_server},
+    {"tls", serve_settings_read_tls, serve_settings_apply_tls, serve_settings_drop_tls},
     {"log", serve_settings_read_log, serve_settings_apply_log, serve_settings_drop_log},
     {.name = NULL},
 };

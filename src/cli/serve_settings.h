@@ -23,6 +23,9 @@ BASE_USE_RESULT bool serve_settings_server(struct server_options *o, const struc
 /* Aliases, models, times of the children; the rest of o stays. */
 BASE_USE_RESULT bool serve_settings_models(struct models_leg_next *o, const struct config *config,
                                            struct arena *a, struct err *e);
+/* Reads the files of tls.cert and tls.key; *out NULL: neither is set. */
+BASE_USE_RESULT bool serve_settings_tls(struct tls **out, const struct config *config,
+                                        struct err *e);
 /* Opens the log's file, if there is one. */
 BASE_USE_RESULT bool serve_settings_log(struct log_options *o, const struct config *config,
                                         struct err *e);

@@ -378,6 +378,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     s->opened_ms = loop_ms();
     struct http_server_options http = {
         .base = loop_base(o->loop), .limits = o->http, .connections_max = o->connections_max,
+        .tls = o->tls,
         .handlers = {s, server_on_header, server_on_request, server_on_gone, server_on_drain,
                      server_on_error}};
     s->o.access.listen = s->listen;
@@ -468,6 +469,7 @@ void server_change(struct server *s, struct server_next *next, void (*on_free)(v
     o->version = old->version;
     o->version_text = old->version_text;
     o->isa = old->isa;
+    o->tls = old->tls;
     o->replay_size = old->replay_size;
     o->replay_ttl_ms = old->replay_ttl_ms;
     o->reload = old->reload;
@@ -482,6 +484,12 @@ void server_change(struct server *s, struct server_next *next, void (*on_free)(v
     exchange_set_change(s->exchanges, &ex);
     http_server_change(s->http, &s->o.http, s->o.connections_max);
     free(next);
+}
+
+void server_set_tls(struct server *s, struct tls *tls)
+{
+    s->o.tls = tls;
+    http_server_set_tls(s->http, tls);
 }
 
 struct server_config *server_config_of(struct server *s) { return &s->config; }

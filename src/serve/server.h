@@ -24,6 +24,7 @@
 struct legs;
 struct models_leg;
 struct server;
+struct tls;
 struct server_options {
     struct loop *loop;
     struct models_leg *models; /* the local models; outlives the server */
@@ -31,6 +32,7 @@ struct server_options {
     struct dialect_limits dialect;
     struct limits_options access; /* listen and checks_host are the server's own */
     struct http_limits http;
+    struct tls *tls; /* taken by server_open; NULL: none. A change does not touch it */
     uint32_t connections_max, queue_max;
     uint64_t body_max, ingress_max;
     size_t replay_size;    /* bytes of past replies; 0: they are only text */
@@ -62,6 +64,8 @@ BASE_USE_RESULT bool server_prepare(const struct server *s, const struct server_
 void server_change(struct server *s, struct server_next *next, void (*on_free)(void *ctx),
                    void *ctx);
 void server_forget(struct server_next *next); /* NULL is allowed */
+/* For connections from now on; taken. */
+void server_set_tls(struct server *s, struct tls *tls);
 /* A reload has ended: told by /health, /v1/status and metrics. refusal: NULL when it went well. */
 struct server_config {
     char path[4096];    /* of the file; "": there is none */

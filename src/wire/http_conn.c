@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "wire/http_server.h"
+#include "wire/tls.h"
 
 #define HTTP_CONN_HEADERS_MAX 256
 #define HTTP_CONN_ARENA_MAX ((size_t)1 << 20) /* header views and what the handlers keep beside */
@@ -573,6 +574,8 @@ static void http_conn_linger(struct http_conn *c)
     if (c->is_flushed || evbuffer_get_length(bufferevent_get_output(c->bev)))
         return;
     c->is_flushed = true;
+    if (!c->is_direct)
+        tls_finish(c->bev);
     shutdown(bufferevent_getfd(c->bev), SHUT_WR);
     http_conn_set_timer(c, HTTP_CONN_LINGER_MS);
 }
@@ -638,8 +641,9 @@ static void http_conn_on_kick(evutil_socket_t fd, short what, void *ctx)
 
 static void http_conn_on_event(struct bufferevent *bev, short what, void *ctx)
 {
-    (void)bev, (void)what; /* end of file, reset, or the reader took nothing for too long */
-    http_conn_close(ctx);
+    (void)bev;
+    if (!(what & BEV_EVENT_CONNECTED)) /* else: the handshake is done */
+        http_conn_close(ctx); /* end of file, reset, or the reader took nothing for too long */
 }
 
 static void http_conn_on_closed(evutil_socket_t fd, short what, void *ctx)

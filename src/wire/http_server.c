@@ -4,14 +4,12 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
-#include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/listener.h>
 #include <fcntl.h>
 #include <http_parser.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +17,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "wire/tls.h"
 
 #define HTTP_SERVER_LISTENERS_MAX 16
 #define HTTP_SERVER_PAUSE_MS 100      /* accepting rests so long when descriptors ran out */
@@ -131,14 +131,7 @@ static struct bufferevent *http_server_socket(struct http_server *s, int fd, boo
 {
     if (!s->o.tls || is_unix)
         return bufferevent_socket_new(s->o.base, fd, BEV_OPT_CLOSE_ON_FREE);
-    SSL *ssl = SSL_new(s->o.tls);
-    if (!ssl)
-        return NULL;
-    struct bufferevent *bev = bufferevent_openssl_socket_new(
-        s->o.base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
-    if (!bev)
-        SSL_free(ssl);
-    return bev;
+    return tls_accept(s->o.tls, s->o.base, fd);
 }
 
 static void http_server_tune(int fd, const struct http_server_listener *l, bool peer_is_local)
@@ -357,6 +350,7 @@ void http_server_close(struct http_server *s)
         event_free(s->resume);
     if (s->spare_fd >= 0)
         close(s->spare_fd);
+    tls_close(s->o.tls);
     free(s);
 }
 
@@ -366,6 +360,12 @@ void http_server_change(struct http_server *s, const struct http_limits *l,
     s->o.limits = *l;
     s->o.connections_max = connections_max;
     http_parser_set_max_header_size((uint32_t)l->header_size_max);
+}
+
+void http_server_set_tls(struct http_server *s, struct tls *tls)
+{
+    tls_close(s->o.tls);
+    s->o.tls = tls;
 }
 
 uint32_t http_server_connections(const struct http_server *s) { return s->conn_count; }

@@ -15,14 +15,14 @@
 #include "wire/http_conn.h"
 
 struct event_base;
-struct ssl_ctx_st;
+struct tls;
 
 struct http_server_options {
     struct event_base *base;
     struct http_handlers handlers;
     struct http_limits limits;
     uint32_t connections_max;
-    struct ssl_ctx_st *tls; /* borrowed; NULL: plain HTTP. Unix sockets stay plain */
+    struct tls *tls; /* taken; NULL: plain HTTP. Unix sockets stay plain */
 };
 
 BASE_USE_RESULT bool http_server_open(struct http_server **out,
@@ -40,6 +40,8 @@ void http_server_drain(struct http_server *s);
  * new. */
 void http_server_change(struct http_server *s, const struct http_limits *l,
                         uint32_t connections_max);
+/* For connections from now on; taken. */
+void http_server_set_tls(struct http_server *s, struct tls *tls);
 uint32_t http_server_connections(const struct http_server *s);
 /* Closes everything; each open request gets its on_gone first. */
 void http_server_close(struct http_server *s);

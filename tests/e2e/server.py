@@ -54,8 +54,9 @@ class Reply:
 class Server:
     """Owns the process; leaves a log and the banner behind for assertions."""
 
-    def __init__(self, home, *args, env=None, ready=True, binary=SHOAL):
-        self.home = home
+    def __init__(self, home, *args, env=None, ready=True, binary=SHOAL, context=None):
+        """context: an ssl.SSLContext that trusts the server, which then speaks TLS."""
+        self.home, self.context = home, context
         self.log = open(os.path.join(home, "serve.err"), "wb")
         clean = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
         clean.update(env or {})
@@ -77,7 +78,7 @@ class Server:
             line = self.process.stdout.readline().decode()
             assert line, f"no banner: {self.errors()}"
             self.banner += line
-            found = re.match(r"listening +http://[^ ]*:(\d+)$", line)
+            found = re.match(r"listening +https?://[^ ]*:(\d+)$", line)
             if found:
                 return int(found.group(1))
 
@@ -95,7 +96,7 @@ class Server:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.context else 'http'}://127.0.0.1:{self.port}"
 
     def child(self):
         return wait_until(lambda: children_of(self.process.pid))[0]
@@ -104,7 +105,11 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
 
     def request(self, method, path, body=None, headers=None, timeout=60):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if self.context:
+            c = http.client.HTTPSConnection("localhost", self.port, timeout=timeout,
+                                            context=self.context)
+        else:
+            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
             c.request(method, path, body=data, headers=headers or {})
