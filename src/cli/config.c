@@ -76,7 +76,7 @@ const struct config_row config_rows[] = {
     ROW("models", SECTION, NULL, "what one model is served with")
     ROW("legs", SECTION, NULL, "who can answer: engines and upstreams")
     ROW("routes", SECTION, NULL, "which legs answer whom, in which order")
-    LATER("agents", SECTION, NULL)
+    ROW("agents", SECTION, NULL, "limits of agents, by a glob of their names")
     ROW("engine.resident", INT(1, 16), "1", "models loaded beside each other")
     FLAG("engine.preload", LIST, NULL, "model", "serve", "model to load at start")
     FLAG("engine.ngl", INT_OR("auto", 0, 999), "auto", "ngl", "run serve",

@@ -4,6 +4,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "cli/config_rules.h"
 #include "cli/config_yaml.h"
 
 /* --- where a key's text comes from --------------------------------------------------------- */
@@ -112,16 +113,28 @@ static bool config_keys_scopes(struct config_keys_reading *r, const struct confi
     return true;
 }
 
+static bool config_keys_globs(struct config_keys_reading *r, const struct config_yaml *n,
+                              const str **out, uint32_t *count, struct err *e)
+{
+    str *globs = ARENA_ARRAY(r->a, str, (size_t)n->count + 1);
+    if (!globs)
+        return err_set(e, ERR_MEMORY, "the configuration is too large");
+    for (const struct config_yaml *i = n->first; i; i = i->next)
+        globs[(*count)++] = i->text;
+    *out = globs;
+    return true;
+}
+
 static bool config_keys_models(struct config_keys_reading *r, const struct config_yaml *n,
                                struct err *e)
 {
-    str *models = ARENA_ARRAY(r->a, str, (size_t)n->count + 1);
-    if (!models)
-        return err_set(e, ERR_MEMORY, "the configuration is too large");
-    for (const struct config_yaml *i = n->first; i; i = i->next)
-        models[r->key->models_count++] = i->text;
-    r->key->models = models;
-    return true;
+    return config_keys_globs(r, n, &r->key->models, &r->key->models_count, e);
+}
+
+static bool config_keys_agents(struct config_keys_reading *r, const struct config_yaml *n,
+                               struct err *e)
+{
+    return config_keys_globs(r, n, &r->key->agents, &r->key->agents_count, e);
 }
 
 static const struct {
@@ -137,21 +150,8 @@ static const struct {
     {"agent", CONFIG_YAML_SCALAR, config_keys_agent},
     {"cache_scope", CONFIG_YAML_SCALAR, config_keys_scope},
     {"models", CONFIG_YAML_LIST, config_keys_models},
+    {"agents", CONFIG_YAML_LIST, config_keys_agents},
 };
-
-/* Of BEHAVIOUR 3.3, but of features that are not built. */
-static bool config_keys_is_later(str name)
-{
-    static const char *const later[] = {
-        "agents", "priority", "max_priority", "weight", "effort", "max_context", "max_output",
-        "max_running", "max_queued", "tokens_per_hour", "tokens_per_day", "truncate", "cache",
-        "replay",
-    };
-    for (size_t i = 0; i < countof(later); i++)
-        if (str_eq_z(name, later[i]))
-            return true;
-    return false;
-}
 
 static bool config_keys_field(struct config_keys_reading *r, const struct config_yaml *n,
                               struct err *e)
@@ -168,9 +168,11 @@ static bool config_keys_field(struct config_keys_reading *r, const struct config
                                config_keys_fields[i].name);
         return config_keys_fields[i].read(r, n, e);
     }
-    if (config_keys_is_later(n->key))
-        return err_set(e, ERR_UNSUPPORTED, "%.*s: not built yet", STR_ARG(n->key));
-    return err_set(e, ERR_CONFIG, "unknown field \"%.*s\"", STR_ARG(str_sub(n->key, 0, 40)));
+    bool is_known;
+    if (!config_rules_field(&r->key->rules, n, r->a, &is_known, e))
+        return err_wrap(e, "%.*s", STR_ARG(n->key));
+    return is_known ||
+           err_set(e, ERR_CONFIG, "unknown field \"%.*s\"", STR_ARG(str_sub(n->key, 0, 40)));
 }
 
 static bool config_keys_entry(struct limits_key *key, const struct config_yaml *n, struct arena *a,

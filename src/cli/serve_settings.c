@@ -8,6 +8,7 @@
 
 #include "cli/cmd.h"
 #include "cli/config_legs.h"
+#include "cli/config_rules.h"
 #include "wire/tls.h"
 
 #define SERVE_SETTINGS_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
@@ -78,12 +79,15 @@ bool serve_settings_server(struct server_options *o, const struct cmd_context *c
     const struct config_value *hosts = config_value(config, "allowed_hosts");
     const struct config_value *origins = config_value(config, "allowed_origins");
     struct config_keys keys;
+    struct config_agents agents;
     if (!config_keys_load(&keys, config, cmd_value(c, "key-file"), a, e) ||
+        !config_rules_agents(&agents, config, a, e) ||
         !serve_settings_version(o, config, e))
         return false;
     o->access = (struct limits_options){.keys = keys.keys, .keys_count = keys.count,
                                         .hosts = hosts->items, .hosts_count = hosts->items_count,
-                                        .origins = origins->items,
+                                        .origins = origins->items, .agents = agents.agents,
+                                        .agents_count = agents.count,
                                         .origins_count = origins->items_count};
     bool replays = config_bool(config, "cache.replay");
     o->replay_size = replays ? (size_t)config_number(config, "cache.replay_size") : 0;

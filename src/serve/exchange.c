@@ -9,6 +9,7 @@
 #include "base/list.h"
 #include "serve/limits.h"
 #include "serve/metrics.h"
+#include "serve/quota.h"
 #include "serve/workers.h"
 #include "serve/replay.h"
 
@@ -22,7 +23,9 @@
 
 struct exchange_set {
     struct exchange_options o;
-    struct list all;
+    struct list all, waiting; /* waiting: for their key or agent, by arrival */
+    struct quota *quota;
+    struct loop_later retry; /* somebody has left: who waits may go on */
     struct workers *workers;
     uint32_t count;
     uint64_t last_id;
@@ -36,7 +39,8 @@ enum exchange_phase {
 };
 
 struct exchange {
-    struct list link;
+    struct list link, waits;
+    struct quota_ticket ticket;
     struct exchange_set *set;
     struct http_conn *conn;
     struct exchange_call *call; /* dies with the connection's request */
@@ -77,6 +81,8 @@ void exchange_make_id(char out[EXCHANGE_ID_LEN + 1])
 
 /* --- the set ------------------------------------------------------------------------------- */
 
+static void exchange_on_retry(void *ctx);
+
 bool exchange_set_open(struct exchange_set **out, const struct exchange_options *o, struct err *e)
 {
     struct exchange_set *s = calloc(1, sizeof *s);
@@ -84,15 +90,23 @@ bool exchange_set_open(struct exchange_set **out, const struct exchange_options 
         return err_set(e, ERR_MEMORY, "serve: no memory");
     s->o = *o;
     list_init(&s->all);
+    list_init(&s->waiting);
     *out = s;
-    return true;
+    if (quota_open(&s->quota, e) &&
+        loop_later_open(&s->retry, o->loop, exchange_on_retry, s, e))
+        return true;
+    exchange_set_close(s);
+    return false;
 }
 
 void exchange_set_close(struct exchange_set *s)
 {
-    if (s)
-        workers_close(s->workers); /* frees those whose client is gone */
-    must(!s || list_is_empty(&s->all));
+    if (!s)
+        return;
+    workers_close(s->workers); /* frees those whose client is gone */
+    must(list_is_empty(&s->all));
+    loop_later_close(&s->retry);
+    quota_close(s->quota);
     free(s);
 }
 
@@ -108,6 +122,11 @@ static void exchange_free(struct exchange *x)
     must(!x->call);
     loop_timer_close(&x->timer);
     list_remove(&x->link);
+    list_remove(&x->waits);
+    uint64_t prompt = x->m.prompt_tokens, cached = base_min(x->m.cached_tokens, prompt);
+    quota_leave(s->quota, &x->ticket, prompt - cached + x->m.output_tokens, loop_ms());
+    if (!list_is_empty(&s->waiting))
+        loop_later_set(&s->retry);
     s->count--;
     metrics_end(s->o.metrics, &x->m, loop_ms());
     dialect_state_deinit(x->st);
@@ -276,6 +295,7 @@ static void exchange_note(struct exchange *x, struct api_event *ev)
     case API_EVENT_STARTED:
         x->phase = EXCHANGE_PHASE_DECODE;
         metrics_started(x->set->o.metrics, &x->m, &ev->started, loop_ms());
+        quota_begin(&x->ticket);
         if (x->rq.deadline.generation_ms)
             exchange_arm(x);
         break;
@@ -369,6 +389,21 @@ static void exchange_name_model(struct exchange *x, const struct api_event *ev)
         x->st->model = arena_copy(&x->arena, ev->started.model);
 }
 
+/* A key sees the models that it may ask for. */
+static void exchange_filter(struct exchange *x, struct api_event *ev)
+{
+    const struct limits_key *key = x->call->key;
+    if (ev->kind != API_EVENT_MODELS || !key || key->models_count == 0)
+        return;
+    struct api_model *rows = ARENA_ARRAY(&x->arena, struct api_model, ev->models.rows_count + 1);
+    uint32_t count = 0;
+    for (uint32_t i = 0; rows && i < ev->models.rows_count; i++)
+        if (limits_allows_model(key, ev->models.rows[i].name))
+            rows[count++] = ev->models.rows[i];
+    ev->models.rows = rows;
+    ev->models.rows_count = count;
+}
+
 static void exchange_on_batch(void *ctx, const struct api_batch *b)
 {
     struct exchange *x = ctx;
@@ -377,6 +412,7 @@ static void exchange_on_batch(void *ctx, const struct api_batch *b)
     exchange_keep(x, b);
     for (uint32_t i = 0; i < b->events_count && !x->st->is_over; i++) {
         struct api_event ev = b->events[i];
+        exchange_filter(x, &ev);
         exchange_note(x, &ev);
         exchange_name_model(x, &ev);
         if (!exchange_takes(x, &ev))
@@ -550,6 +586,8 @@ static void exchange_fill(struct exchange *x)
     struct api_request *rq = &x->rq;
     rq->id = ++x->set->last_id;
     exchange_fill_owner(x, x->call->key);
+    quota_fill(rq, limits_rules_of(x->call->limits, rq->agent));
+    quota_fill(rq, x->call->key ? &x->call->key->rules : NULL);
     x->wait_ms = o->wait_ms;
     x->model = o->on_read ? o->on_read(o->ctx, rq, &x->arena) : rq->model;
     exchange_fill_key(x);
@@ -606,6 +644,12 @@ static bool exchange_is_allowed(const struct exchange *x, struct api_error *e)
 {
     if (x->arena.is_full)
         return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
+    bool has_own_name = x->call->key && str_eq(x->rq.agent, x->call->key->name);
+    if (x->rq.kind < API_KIND_LIST && !has_own_name &&
+        !limits_allows_agent(x->call->key, x->rq.agent))
+        return api_error_set(e, ERR_AUTH, "forbidden", STR("agent"),
+                             "this key may not speak for %.*s",
+                             STR_ARG(str_sub(x->rq.agent, 0, 80)));
     bool names_a_model = x->rq.kind != API_KIND_LIST && x->rq.kind != API_KIND_PS;
     return !names_a_model || limits_allows_model(x->call->key, x->rq.model) ||
            limits_allows_model(x->call->key, x->model) ||
@@ -625,22 +669,65 @@ static void exchange_recall(struct exchange *x)
         transcript_deinit(&x->said);
 }
 
-/* It was read: ask for its answer. */
-static void exchange_submit(struct exchange *x)
+static bool exchange_enter(struct exchange *x, struct api_error *e)
+{
+    const struct limits_key *key = x->call->key;
+    const struct api_request *rq = &x->rq;
+    if (rq->kind >= API_KIND_LIST)
+        return true;
+    return quota_enter(x->set->quota, &x->ticket, key ? key->name : STR(""),
+                       key ? &key->rules : NULL, rq->agent,
+                       limits_rules_of(x->call->limits, rq->agent), loop_ms(), e);
+}
+
+/* To whoever answers. */
+static void exchange_give(struct exchange *x)
 {
     struct api_provider *p = &x->set->o.provider;
     struct api_error e = {0};
-    exchange_fill(x);
-    exchange_recall(x);
-    bool has_room = exchange_is_allowed(x, &e) && exchange_has_room(x, &e);
-    metrics_begin(x->set->o.metrics, &x->m, &x->rq, x->model);
-    x->is_submitted = has_room;
-    if (has_room && p->submit(p->self, &x->rq, (struct api_sink){exchange_on_batch, x}, &e)) {
+    quota_start(&x->ticket);
+    x->is_submitted = true;
+    if (p->submit(p->self, &x->rq, (struct api_sink){exchange_on_batch, x}, &e)) {
         exchange_arm(x);
         return;
     }
     x->is_submitted = false;
     exchange_fail(x, &e);
+}
+
+/* By arrival; one that may not start holds up nobody else's. A failure takes others along only by
+ * coming back here. */
+static void exchange_on_retry(void *ctx)
+{
+    struct exchange_set *s = ctx;
+    list_each (link, &s->waiting) {
+        struct exchange *x = list_item(link, struct exchange, waits);
+        if (!quota_may_start(&x->ticket))
+            continue;
+        list_remove(&x->waits);
+        loop_later_set(&s->retry); /* the list is read anew */
+        exchange_give(x);
+        return;
+    }
+}
+
+/* It was read: ask for its answer. */
+static void exchange_submit(struct exchange *x)
+{
+    struct api_error e = {0};
+    exchange_fill(x);
+    exchange_recall(x);
+    bool has_room = exchange_is_allowed(x, &e) && exchange_has_room(x, &e) &&
+                    exchange_enter(x, &e);
+    metrics_begin(x->set->o.metrics, &x->m, &x->rq, x->model);
+    if (!has_room) {
+        exchange_fail(x, &e);
+    } else if (quota_may_start(&x->ticket)) {
+        exchange_give(x);
+    } else { /* BEHAVIOUR 8.4: over max_running a request waits */
+        list_push_last(&x->set->waiting, &x->waits);
+        exchange_arm(x);
+    }
 }
 
 static void exchange_read(struct exchange *x)
@@ -760,6 +847,7 @@ void exchange_start(struct exchange_set *s, struct http_conn *c, struct exchange
     x->st->request_id = str_of(x->id);
     x->st->overlong_status = s->o.overlong_status;
     arena_init(&x->arena, 4 * body + EXCHANGE_MEMORY_MIN);
+    list_init(&x->waits);
     arena_init(&x->lent, REPLAY_LENT_MAX);
     buf_init(&x->out, EXCHANGE_OUT_MAX);
     x->m = (struct metrics_request){.id = str_of(x->id), .dialect = call->dialect->name,

@@ -28,6 +28,7 @@
 struct exchange;
 struct exchange_call;
 struct exchange_set;
+struct limits;
 struct limits_key;
 struct metrics;
 struct replay;
@@ -58,6 +59,7 @@ struct exchange_call {
     str segment;
     str request_id;    /* EXCHANGE_ID_LEN letters */
     const struct limits_key *key; /* whose; NULL: keys are not configured */
+    const struct limits *limits;  /* that let it in */
     struct exchange *exchange; /* set by exchange_start while it runs, else NULL */
 };
 

@@ -11,6 +11,7 @@ struct limits_peer {
     uint64_t hash;
     int64_t since_ms, until_ms; /* of the minute that counts; blocked until */
     uint32_t tries;
+    uint64_t good[LIMITS_KEYS_MAX / 64]; /* bits of keys that came from here: they stay welcome */
 };
 
 struct limits {
@@ -58,9 +59,22 @@ void limits_set_on_free(struct limits *l, void (*on_free)(void *ctx), void *ctx)
     l->ctx = ctx;
 }
 
+static void limits_set_bit(uint64_t *bits, uint32_t i) { bits[i / 64] |= UINT64_C(1) << i % 64; }
+static bool limits_has_bit(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> i % 64 & 1; }
+
 void limits_follow(struct limits *l, const struct limits *before)
 {
     memcpy(l->peers, before->peers, sizeof l->peers);
+    for (size_t p = 0; p < LIMITS_PEERS_MAX; p++)
+        memset(l->peers[p].good, 0, sizeof l->peers[p].good);
+    for (uint32_t i = 0; i < l->o.keys_count; i++)
+        for (uint32_t k = 0; k < before->o.keys_count; k++) {
+            if (memcmp(l->o.keys[i].sha256, before->o.keys[k].sha256, 32) != 0)
+                continue;
+            for (size_t p = 0; p < LIMITS_PEERS_MAX; p++)
+                if (limits_has_bit(before->peers[p].good, k))
+                    limits_set_bit(l->peers[p].good, i);
+        }
 }
 
 bool limits_digest(uint8_t out[32], str key, struct err *e)
@@ -207,16 +221,20 @@ bool limits_check_key(struct limits *l, const struct limits_asked *a,
     if (a->scope == 0)
         return true;
     struct limits_peer *p = limits_peer_of(l, a->peer);
-    if (p->until_ms > a->now_ms) {
+    str presented = limits_presented(a);
+    const struct limits_key *found = limits_find(l, presented);
+    /* A whole fleet may come from one address: one that tries wrong keys locks out only who has
+     * not been here with a good one. A right guess looks like a wrong one meanwhile. */
+    bool is_known = found && limits_has_bit(p->good, (uint32_t)(found - l->o.keys));
+    if (p->until_ms > a->now_ms && !is_known) {
         api_error_set(e, ERR_OVERLOADED, "rate_limited", STR(""),
                       "%d wrong keys in a minute from this address", LIMITS_TRIES);
         e->retry_after_ms = p->until_ms - a->now_ms;
         return false;
     }
-    str presented = limits_presented(a);
-    const struct limits_key *found = limits_find(l, presented);
     if (!found)
         return limits_refuse_key(l, a, presented, e);
+    limits_set_bit(p->good, (uint32_t)(found - l->o.keys));
     if (!(found->scopes & a->scope))
         return api_error_set(e, ERR_AUTH, "forbidden", STR(""),
                              "key %.*s does not have the scope %s", STR_ARG(found->name),
@@ -225,12 +243,31 @@ bool limits_check_key(struct limits *l, const struct limits_asked *a,
     return true;
 }
 
+static bool limits_fits(const str *globs, uint32_t count, str text)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (str_glob(globs[i], text))
+            return true;
+    return count == 0;
+}
+
 bool limits_allows_model(const struct limits_key *key, str model)
 {
-    if (!key || key->models_count == 0)
-        return true;
-    for (uint32_t i = 0; i < key->models_count; i++)
-        if (str_glob(key->models[i], model))
-            return true;
-    return false;
+    return !key || limits_fits(key->models, key->models_count, model);
+}
+
+bool limits_allows_agent(const struct limits_key *key, str agent)
+{
+    return !key || limits_fits(key->agents, key->agents_count, agent);
+}
+
+const struct quota_rules *limits_rules_of(const struct limits *l, str agent)
+{
+    const struct limits_agents *best = NULL;
+    for (uint32_t i = 0; i < l->o.agents_count; i++) {
+        const struct limits_agents *a = &l->o.agents[i];
+        if ((!best || a->glob.len > best->glob.len) && str_glob(a->glob, agent))
+            best = a;
+    }
+    return best ? &best->rules : NULL;
 }

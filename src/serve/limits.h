@@ -12,7 +12,7 @@
 #ifndef SHOAL_SERVE_LIMITS_H
 #define SHOAL_SERVE_LIMITS_H
 
-#include "api/api_request.h"
+#include "serve/quota.h"
 
 #define LIMITS_KEYS_MAX 256
 #define LIMITS_PEERS_MAX 256
@@ -29,8 +29,12 @@ struct limits_key {
     uint32_t scopes;         /* LIMITS_SCOPE bits */
     str agent, cache_scope;  /* "" = not fixed; the key's name */
     const str *models;       /* globs of names it may ask for; none: all */
-    uint32_t models_count;
+    const str *agents;       /* globs of agents it may speak for; none: all */
+    uint32_t models_count, agents_count;
+    struct quota_rules rules;
 };
+
+struct limits_agents { str glob; struct quota_rules rules; };
 
 struct limits;
 /* Views live until on_free, without one as long as the program. */
@@ -39,6 +43,8 @@ struct limits_options {
     uint32_t keys_count;
     const str *hosts, *origins; /* allowed_hosts, allowed_origins */
     uint32_t hosts_count, origins_count;
+    const struct limits_agents *agents;
+    uint32_t agents_count;
     const str *listen;          /* addresses; their names are good Hosts */
     uint32_t listen_count;
     bool checks_host;           /* every listener is on loopback */
@@ -66,8 +72,11 @@ BASE_USE_RESULT bool limits_check_origin(const struct limits *l, const struct li
  * "forbidden": without the scope; "rate_limited" with retry_after_ms. */
 BASE_USE_RESULT bool limits_check_key(struct limits *l, const struct limits_asked *a,
                                       const struct limits_key **key, struct api_error *e);
-/* May it ask for this model? */
+/* May it ask for this model, speak for this agent? */
 bool limits_allows_model(const struct limits_key *key, str model);
+bool limits_allows_agent(const struct limits_key *key, str agent);
+/* The rules of the longest glob that fits, or NULL. */
+const struct quota_rules *limits_rules_of(const struct limits *l, str agent);
 
 /* sha256 of a key's text; ERR_CONFIG for a length that is not allowed. */
 BASE_USE_RESULT bool limits_digest(uint8_t out[32], str key, struct err *e);

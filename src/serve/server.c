@@ -258,6 +258,7 @@ static uint64_t server_on_header(void *ctx, struct http_conn *c)
     exchange_make_id(call->id);
     call->x.request_id = str_of(call->id);
     call->limits = limits_ref(s->limits);
+    call->x.limits = call->limits;
     http_conn_set_user(c, call);
     server_add_ids(c, call->x.request_id);
     if (server_check(s, c, call, &e))
