@@ -76,6 +76,22 @@ void server_refuse(struct server *s, struct http_conn *c, const struct api_error
     buf_deinit(&out);
 }
 
+static void server_add_ids(struct http_conn *c, str id)
+{
+    http_conn_add_header(c, "Shoal-Request-Id", id);
+    http_conn_add_header(c, "x-request-id", id);
+    http_conn_add_header(c, "request-id", id);
+}
+
+/* A refusal without a connection. */
+static void server_write_ids(void *ctx, struct buf *out)
+{
+    char id[EXCHANGE_ID_LEN + 1];
+    (void)ctx;
+    exchange_make_id(id);
+    buf_printf(out, "Shoal-Request-Id: %s\r\nx-request-id: %s\r\nrequest-id: %s\r\n", id, id, id);
+}
+
 /* A refusal of the connection itself: the request may have no call yet. */
 static void server_on_error(void *ctx, struct http_conn *c, int status, const char *text,
                             struct buf *out)
@@ -94,17 +110,19 @@ static void server_on_error(void *ctx, struct http_conn *c, int status, const ch
     while (i + 1 < countof(rows) && rows[i].status != status)
         i++;
     api_error_set(&e, rows[i].code, rows[i].detail, STR(""), "%s", text);
-    server_write_error(ctx, c ? http_conn_user(c) : NULL, &e, out);
+    const struct server_call *call = c ? http_conn_user(c) : NULL;
+    struct server_call none = {0};
+    if (c && !call) {
+        exchange_make_id(none.id);
+        none.x.request_id = str_of(none.id);
+        call = &none;
+    }
+    if (c)
+        server_add_ids(c, call->x.request_id);
+    server_write_error(ctx, call, &e, out);
 }
 
 /* --- from a header to a handler ------------------------------------------------------------ */
-
-static void server_add_ids(struct http_conn *c, str id)
-{
-    http_conn_add_header(c, "Shoal-Request-Id", id);
-    http_conn_add_header(c, "x-request-id", id);
-    http_conn_add_header(c, "request-id", id);
-}
 
 static void server_release(struct server *s, struct server_call *call)
 {
@@ -381,7 +399,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
         .base = loop_base(o->loop), .limits = o->http, .connections_max = o->connections_max,
         .tls = o->tls,
         .handlers = {s, server_on_header, server_on_request, server_on_gone, server_on_drain,
-                     server_on_error}};
+                     server_on_error, server_write_ids}};
     s->o.access.listen = s->listen;
     s->o.access.checks_host = true;
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};

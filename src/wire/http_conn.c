@@ -331,9 +331,9 @@ static void http_conn_refuse(struct http_conn *c, int status, const char *text)
     }
     struct buf body;
     buf_init(&body, 4096);
-    h->write_error(h->ctx, c, status, text, &body);
     c->keep_alive = false;
-    buf_clear(&c->extra);
+    buf_clear(&c->extra); /* of the reply that will not be */
+    h->write_error(h->ctx, c, status, text, &body);
     http_conn_reply(c, status, "application/json", buf_view(&body));
     buf_deinit(&body);
 }
@@ -395,6 +395,26 @@ static int http_conn_on_value(http_parser *parser, const char *p, size_t len)
     return http_conn_add_text(c, p, len);
 }
 
+/* A target in absolute form is served too, and its authority counts instead of Host (RFC 9112,
+ * 3.2.2). The rest: what stands behind it. */
+static str http_conn_take_authority(str url, struct http_header *headers, uint32_t count)
+{
+    size_t scheme = str_eq_nocase(str_sub(url, 0, 7), STR("http://"))    ? 7
+                    : str_eq_nocase(str_sub(url, 0, 8), STR("https://")) ? 8
+                                                                         : 0;
+    if (!scheme)
+        return url;
+    str rest = str_from(url, scheme);
+    size_t end = 0;
+    while (end < rest.len && rest.p[end] != '/' && rest.p[end] != '?')
+        end++;
+    for (uint32_t i = 0; i < count; i++)
+        if (str_eq_z(headers[i].name, "host"))
+            headers[i].value = str_sub(rest, 0, end);
+    rest = str_from(rest, end);
+    return rest.len ? rest : STR("/");
+}
+
 static bool http_conn_fill_request(struct http_conn *c)
 {
     struct http_request *r = &c->request;
@@ -411,6 +431,7 @@ static bool http_conn_fill_request(struct http_conn *c)
         headers[i] = (struct http_header){str_sub(text, s->name, s->name_len),
                                           str_trim(str_sub(text, s->value, s->value_len))};
     }
+    url = http_conn_take_authority(url, headers, c->span_count);
     size_t at = str_find_byte(url, '?');
     r->method = str_of(http_method_str((enum http_method)c->parser.method));
     r->path = str_sub(url, 0, at);
@@ -443,6 +464,8 @@ static bool http_conn_is_clear(struct http_conn *c)
         http_conn_stop(c, 505, "only HTTP/1.0 and HTTP/1.1 are known");
     else if (http_conn_count(c, "host") > 1)
         http_conn_stop(c, 400, "Host: stands twice");
+    else if (http_conn_count(c, "host") == 0 && parser->http_minor == 1)
+        http_conn_stop(c, 400, "Host: is missing, which HTTP/1.1 needs");
     else if (coding.p && (http_conn_count(c, "transfer-encoding") > 1 ||
                           !str_eq_nocase(coding, STR("chunked"))))
         http_conn_stop(c, 501, "Transfer-Encoding: only chunked is known");

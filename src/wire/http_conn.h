@@ -52,10 +52,12 @@ struct http_handlers {
     void (*on_gone)(void *ctx, struct http_conn *c);
     /* Output fell below the low-water mark after http_conn_is_slow was true. */
     void (*on_drain)(void *ctx, struct http_conn *c);
-    /* Body of a refusal of the connection itself. c: NULL where there is none; its user may be
-     * NULL. */
+    /* Body of a refusal of the connection itself, which may add headers to c. c: NULL where there
+     * is none; its user may be NULL. */
     void (*write_error)(void *ctx, struct http_conn *c, int status, const char *text,
                         struct buf *out);
+    /* Whole header lines of a refusal without a connection; may be NULL. */
+    void (*write_headers)(void *ctx, struct buf *out);
 };
 
 struct http_limits {

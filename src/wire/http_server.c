@@ -113,9 +113,10 @@ static void http_server_refuse(const struct http_server *s, int fd, const char *
     buf_init(&body, 2048);
     buf_init(&out, 4096);
     s->o.handlers.write_error(s->o.handlers.ctx, NULL, 503, text, &body);
-    buf_printf(&out,
-               "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-               "Content-Length: %zu\r\nConnection: close\r\n\r\n", body.len);
+    buf_add_z(&out, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n");
+    if (s->o.handlers.write_headers)
+        s->o.handlers.write_headers(s->o.handlers.ctx, &out);
+    buf_printf(&out, "Content-Length: %zu\r\nConnection: close\r\n\r\n", body.len);
     buf_add(&out, buf_view(&body));
     evutil_make_socket_nonblocking(fd);
     char rest[4096];

@@ -1,5 +1,6 @@
 """Who may ask, and how much: keys, Host, Origin, bodies, queues, slow clients. Bad HTTP by hand."""
 import json
+import re
 import socket
 import threading
 import time
@@ -175,6 +176,10 @@ def test_a_browser_may_ask_first_without_a_key(guarded):
     (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n"
      b"Transfer-Encoding: chunked\r\n\r\n", 400),
     (b"BREW /pot HTTP/1.1\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+     403),
     (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 9000 + b"\r\n\r\n", 431),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     (post(b"a" * 70000), 413),
@@ -186,6 +191,19 @@ def test_bad_http_gets_a_status_json_and_a_close(tiny, data, status):
     head, _, body = got.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status), got[:300]
     assert json.loads(body)["error"]["message"]
+    ids = re.findall(rb"(?i)\r\n(?:shoal-|x-)?request-id: (req_\w{22})\r\n", head + b"\r\n")
+    assert len(ids) >= 2 and len(set(ids)) == 1
+
+
+@pytest.mark.parametrize("target", ["http://localhost/health", "HTTP://127.0.0.1:1/health?x=1",
+                                    "https://localhost/health"])
+def test_a_target_in_absolute_form_is_served(tiny, target):
+    got = raw(tiny, f"GET {target} HTTP/1.1\r\nHost: ignored.example\r\n"
+                    "Connection: close\r\n\r\n".encode())
+    assert got.startswith(b"HTTP/1.1 200 ") and b'"status"' in got
+    root = raw(tiny, b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\n"
+                     b"Connection: close\r\n\r\n")
+    assert root.endswith(b"shoal is running\n")
 
 
 def test_a_slow_header_and_a_body_cut_half_way_are_408(tiny):

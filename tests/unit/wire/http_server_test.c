@@ -199,9 +199,9 @@ static void test_a_request_split_at_every_byte_reads_the_same(void **state)
 static void test_pipelined_requests_are_answered_in_order(void **state)
 {
     int fd = dial(*state);
-    say(fd, "GET /1 HTTP/1.1\r\n\r\nPOST /2 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-            "2\r\nab\r\n1\r\nc\r\n0\r\n\r\nGET /stream HTTP/1.1\r\n\r\n"
-            "GET /4 HTTP/1.1\r\nConnection: close\r\n\r\n");
+    say(fd, "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            "2\r\nab\r\n1\r\nc\r\n0\r\n\r\nGET /stream HTTP/1.1\r\nHost: a\r\n\r\n"
+            "GET /4 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     char *text = hear(fd, NULL), *one = strstr(text, "GET /1  []"), *two, *four;
     assert_non_null(one);
     assert_non_null(two = strstr(one, "POST /2  [abc]"));
@@ -214,17 +214,20 @@ static void test_pipelined_requests_are_answered_in_order(void **state)
 static void test_malformed_and_oversized_requests_get_json_and_a_status(void **state)
 {
     static const struct { const char *request, *status; } rows[] = {
-        {"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "400"},
-        {"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", "400"},
+        {"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "400"},
+        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+         "400"},
         {"\x16\x03\x01 hello\r\n\r\n", "400"},
-        {"GET / HTTP/1.1\r\nExpect: magic\r\n\r\n", "417"},
+        {"GET / HTTP/1.1\r\nHost: a\r\nExpect: magic\r\n\r\n", "417"},
         {"GET / HTTP/1.1\r\nHost: localhost\r\nHost: elsewhere\r\n\r\n", "400"},
-        {"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"},
+        {"GET / HTTP/1.1\r\n\r\n", "400"},
+        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"},
         {"GET / HTTP/2.0\r\n\r\n", "505"},
-        {"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", "413"},
-        {"GET /deny HTTP/1.1\r\n\r\n", "401"},
-        {"POST /deny HTTP/1.1\r\nContent-Length: 900\r\n\r\nunread", "401"},
-        {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", "400"},
+        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", "413"},
+        {"GET /deny HTTP/1.1\r\nHost: a\r\n\r\n", "401"},
+        {"POST /deny HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nunread", "401"},
+        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+         "400"},
     };
     for (size_t i = 0; i < countof(rows); i++) {
         int fd = dial(*state);
@@ -240,7 +243,7 @@ static void test_malformed_and_oversized_requests_get_json_and_a_status(void **s
 static void test_headers_over_the_limit_are_431(void **state)
 {
     int fd = dial(*state);
-    say(fd, "GET / HTTP/1.1\r\nX: ");
+    say(fd, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
     char big[8192];
     memset(big, 'a', sizeof big - 1);
     big[sizeof big - 1] = 0;
@@ -252,7 +255,7 @@ static void test_headers_over_the_limit_are_431(void **state)
 static void test_slow_headers_and_bodies_are_408(void **state)
 {
     static const char *const starts[] = {"GET / HT",
-                                         "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab"};
+                                         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"};
     for (size_t i = 0; i < countof(starts); i++) {
         int fd = dial(*state);
         say(fd, starts[i]);
@@ -264,7 +267,7 @@ static void test_slow_headers_and_bodies_are_408(void **state)
 static void test_expect_100_is_answered_before_the_body(void **state)
 {
     int fd = dial(*state);
-    say(fd, "POST /e HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    say(fd, "POST /e HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
     assert_non_null(strstr(hear(fd, "\r\n\r\n"), "HTTP/1.1 100 Continue"));
     say(fd, "ok");
     assert_non_null(strstr(hear(fd, "]"), "[ok]"));
@@ -280,7 +283,7 @@ static void test_old_clients_and_head_get_what_they_can_read(void **state)
     assert_non_null(strstr(text, "\r\n\r\none two"));
     close(fd);
     fd = dial(*state);
-    say(fd, "HEAD /x HTTP/1.1\r\nConnection: close\r\n\r\n");
+    say(fd, "HEAD /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     text = hear(fd, NULL);
     assert_non_null(strstr(text, "Content-Length: 11\r\n"));
     assert_true(str_ends(str_of(text), STR("\r\n\r\n")));
@@ -292,7 +295,7 @@ static void test_a_client_that_leaves_is_noticed_half_closed_too(void **state)
     struct fixture *f = *state;
     for (int i = 0; i < 2; i++) {
         int fd = dial(f);
-        say(fd, "GET /hold HTTP/1.1\r\n\r\n");
+        say(fd, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
         usleep(50000);
         if (i == 0)
             shutdown(fd, SHUT_WR);
@@ -308,7 +311,7 @@ static void test_a_hang_up_is_noticed_behind_too_much_pipelined_input(void **sta
 {
     struct fixture *f = *state;
     int fd = dial(f);
-    say(fd, "GET /hold HTTP/1.1\r\n\r\n");
+    say(fd, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
     /* More than pipeline_size_max, less than the kernel keeps: the FIN can arrive. */
     static char junk[100000];
     memset(junk, 'x', sizeof junk);
@@ -321,7 +324,7 @@ static void test_a_slow_reader_is_told_and_drained(void **state)
 {
     struct fixture *f = *state;
     int fd = dial(f);
-    say(fd, "GET /big HTTP/1.1\r\nConnection: close\r\n\r\n");
+    say(fd, "GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     wait_for(&f->slow, 1);
     size_t total = 0;
     char piece[65536];
@@ -336,7 +339,7 @@ static void test_a_reader_that_takes_nothing_is_gone(void **state)
 {
     struct fixture *f = *state;
     int fd = dial(f);
-    say(fd, "GET /big HTTP/1.1\r\n\r\n");
+    say(fd, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_for(&f->gone, 1);
     close(fd);
 }
@@ -347,7 +350,7 @@ static void test_connections_over_the_limit_get_503_at_once(void **state)
     int fds[4];
     for (int i = 0; i < 4; i++) {
         fds[i] = dial(f);
-        say(fds[i], "GET /hold HTTP/1.1\r\n\r\n");
+        say(fds[i], "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
     }
     usleep(50000);
     int fd = dial(f);
