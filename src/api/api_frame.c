@@ -61,6 +61,9 @@ static bool api_frame_cut(struct buf *out, size_t start, const struct api_frame 
     return true;
 }
 
+const uint32_t api_step_bounds_ms[API_STEP_BUCKETS] = {1,  2,   5,   10,  20,   50,
+                                                       100, 200, 500, 1000, 5000, 30000};
+
 bool api_frame_write(struct buf *out, const struct api_frame *f, struct err *e)
 {
     must(f->kind > API_FRAME_NONE_ && f->kind < API_FRAME_COUNT_ && f->kind != API_FRAME_MORE);

@@ -80,6 +80,18 @@ struct api_hold { bool on; };
 enum api_phase {
     API_PHASE_IDLE, API_PHASE_LOADING, API_PHASE_PREFILL, API_PHASE_DECODE, API_PHASE_COUNT_
 };
+/* Steps since load by how long they took: bucket i holds those up to api_step_bounds_ms[i], the
+ * last one the rest. */
+#define API_STEP_BUCKETS 12u
+extern const uint32_t api_step_bounds_ms[API_STEP_BUCKETS];
+struct api_steps {
+    uint64_t counts[API_STEP_BUCKETS + 1], ns; /* ns: of all together */
+};
+enum api_step_kind {
+    API_STEP_DECODE, /* no row of a prompt in it */
+    API_STEP_PREFILL,
+    API_STEP_COUNT_
+};
 struct api_beat {
     uint64_t step;        /* steps finished since load */
     enum api_phase phase;
@@ -88,6 +100,7 @@ struct api_beat {
     uint32_t running, queued;
     uint64_t tokens_done, tokens_queued;
     float prefill_tokens_per_s, decode_tokens_per_s; /* 0 = not measured */
+    struct api_steps steps[API_STEP_COUNT_];
 };
 
 struct api_frame {

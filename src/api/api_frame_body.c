@@ -490,6 +490,11 @@ static void io_beat(struct api_codec *c, struct api_beat *b)
     io_u64(c, &b->tokens_queued);
     io_f32(c, &b->prefill_tokens_per_s);
     io_f32(c, &b->decode_tokens_per_s);
+    for (int k = 0; k < API_STEP_COUNT_; k++) {
+        for (uint32_t i = 0; i <= API_STEP_BUCKETS; i++)
+            io_u64(c, &b->steps[k].counts[i]);
+        io_u64(c, &b->steps[k].ns);
+    }
 }
 
 static void io_hello(struct api_codec *c, struct api_hello *h)

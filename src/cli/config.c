@@ -164,7 +164,7 @@ const struct config_row config_rows[] = {
     ROW("logging.file", PATH, NULL, "where lines go; stderr")
     LATER("logging.content", BOOL, "false")
     LATER("logging.record_dir", PATH, NULL)
-    LATER("metrics.agents", INT(0, 100000), "100")
+    ROW("metrics.agents", INT(0, 100000), "100", "agents with series of their own, the rest is \"other\"")
     {.key = NULL},
 };
 /* clang-format on */

@@ -42,6 +42,7 @@ static void serve_settings_times(struct server_options *o, const struct config *
 {
     str overlong = config_text(config, "limits.overlong_status");
     o->queue_max = serve_settings_number(config, "limits.queue");
+    o->agents_max = serve_settings_number(config, "metrics.agents");
     o->ping_ms = config_number(config, "limits.ping");
     o->defer_ms = config_number(config, "limits.defer_headers");
     o->total_ms = config_number(config, "deadlines.total");

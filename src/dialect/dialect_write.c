@@ -51,6 +51,15 @@ static bool remember_text(struct dialect_state *st, struct dialect_choice *c,
     return ok;
 }
 
+/* What reading the request noted comes back from the child, which was told of it. */
+static bool has_note(const struct dialect_state *st, const struct api_note *note)
+{
+    for (uint32_t i = 0; i < st->notes_count; i++)
+        if (str_eq(st->notes[i].code, note->code) && str_eq(st->notes[i].text, note->text))
+            return true;
+    return false;
+}
+
 static bool remember_event(struct dialect_state *st, struct dialect_choice *c,
                            const struct api_event *ev)
 {
@@ -64,7 +73,7 @@ static bool remember_event(struct dialect_state *st, struct dialect_choice *c,
         st->model_hash = ev->started.model_hash;
         break;
     case API_EVENT_NOTE:
-        if (st->notes_count < API_NOTES_MAX)
+        if (st->notes_count < API_NOTES_MAX && !has_note(st, &ev->note))
             st->notes[st->notes_count++] = (struct api_note){
                 dialect_write_keep(st, ev->note.code), dialect_write_keep(st, ev->note.text)};
         break;

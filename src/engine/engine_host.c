@@ -51,6 +51,7 @@ struct host_state {
     _Atomic uint64_t step, tokens_done, tokens_queued, progress_base;
     _Atomic uint32_t phase, running, queued, prefill_rate, decode_rate; /* rates: tokens/s x 16 */
     _Atomic uint32_t in_prep;
+    _Atomic uint64_t step_counts[API_STEP_COUNT_][API_STEP_BUCKETS + 1], step_ns[API_STEP_COUNT_];
     _Atomic(const struct backend *) backend; /* set once the device is open */
     _Atomic(struct device *) device;
 };
@@ -385,6 +386,21 @@ static void host_close_model(struct host *h)
     host_push_out(h, &last);
 }
 
+/* A call that took no step (nothing to run, everybody held) counts nothing. */
+static void host_count_step(struct host *h, int64_t ns)
+{
+    struct host_state *t = &h->state;
+    const struct sched_stats *s = &h->sched.stats;
+    enum api_step_kind kind = s->is_prefilling ? API_STEP_PREFILL : API_STEP_DECODE;
+    uint32_t i = 0;
+    if (s->steps == atomic_load_explicit(&t->step, memory_order_relaxed))
+        return;
+    while (i < API_STEP_BUCKETS && ns > (int64_t)api_step_bounds_ms[i] * 1000000)
+        i++;
+    atomic_fetch_add_explicit(&t->step_counts[kind][i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->step_ns[kind], (uint64_t)ns, memory_order_relaxed);
+}
+
 static void *host_run_engine(void *ctx)
 {
     struct host *h = ctx;
@@ -404,7 +420,9 @@ static void *host_run_engine(void *ctx)
         if (!h->is_loaded)
             continue;
         host_publish_phase(h, list_is_empty(&h->sched.jobs));
+        int64_t begun_ns = host_now();
         r = sched_step(&h->sched, &why);
+        host_count_step(h, host_now() - begun_ns);
         if (r == SCHED_RESULT_LOST) {
             host_fault(h, &why);
             return NULL;
@@ -488,6 +506,12 @@ static void host_beat(struct host *h)
         .decode_tokens_per_s =
             host_rate(atomic_load_explicit(&t->decode_rate, memory_order_relaxed)),
     };
+    for (int k = 0; k < API_STEP_COUNT_; k++) {
+        for (uint32_t i = 0; i <= API_STEP_BUCKETS; i++)
+            b.steps[k].counts[i] =
+                atomic_load_explicit(&t->step_counts[k][i], memory_order_relaxed);
+        b.steps[k].ns = atomic_load_explicit(&t->step_ns[k], memory_order_relaxed);
+    }
     b.queued = atomic_load_explicit(&t->queued, memory_order_relaxed) +
                atomic_load_explicit(&t->in_prep, memory_order_relaxed);
     b.progress = b.tokens_done + b.step +

@@ -129,6 +129,10 @@ static void exchange_free(struct exchange *x)
         loop_later_set(&s->retry);
     s->count--;
     metrics_end(s->o.metrics, &x->m, loop_ms());
+    for (uint32_t i = 0; i < x->st->notes_count; i++)
+        metrics_warning(s->o.metrics, x->st->notes[i].code);
+    if (x->st->queued.cut_messages)
+        metrics_truncated(s->o.metrics);
     dialect_state_deinit(x->st);
     free(x->st);
     transcript_deinit(&x->said);
@@ -675,9 +679,10 @@ static bool exchange_enter(struct exchange *x, struct api_error *e)
     const struct api_request *rq = &x->rq;
     if (rq->kind >= API_KIND_LIST)
         return true;
-    return quota_enter(x->set->quota, &x->ticket, key ? key->name : STR(""),
-                       key ? &key->rules : NULL, rq->agent,
-                       limits_rules_of(x->call->limits, rq->agent), loop_ms(), e);
+    const struct quota_who who = {.key = key ? key->name : STR(""), .agent = rq->agent,
+                                  .key_rules = key ? &key->rules : NULL,
+                                  .agent_rules = limits_rules_of(x->call->limits, rq->agent)};
+    return quota_enter(x->set->quota, &x->ticket, &who, loop_ms(), e);
 }
 
 /* To whoever answers. */

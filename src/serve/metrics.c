@@ -6,6 +6,7 @@
 
 #include "base/list.h"
 #include "base/log.h"
+#include "base/map.h"
 
 #define METRICS_DIALECTS_MAX 16
 #define METRICS_EWMA 0.25 /* share of the newest gap between completions: BEHAVIOUR 8.4 */
@@ -32,9 +33,20 @@ struct metrics_model {
 /* Freed with its last request, so that made-up names leave nothing behind. */
 struct metrics_asked {
     struct list link;
-    uint32_t count, waiting;
+    uint32_t count, waiting[API_PRIORITY_COUNT_];
     size_t len;
     char name[];
+};
+
+struct metrics_agent {
+    uint64_t computed_tokens, cached_tokens, output_tokens;
+    size_t len;
+    char name[];
+};
+
+struct metrics_code {
+    char name[40];
+    uint64_t count;
 };
 
 struct metrics_dialect {
@@ -49,25 +61,38 @@ struct metrics {
     struct metrics_dialect dialects[METRICS_DIALECTS_MAX];
     uint32_t dialects_count;
     struct list open;
+    struct map agents; /* name -> struct metrics_agent */
+    uint32_t agents_max;
+    struct metrics_code codes[METRICS_CODES_MAX];
+    uint32_t codes_count;
+    uint64_t truncated, loop_stops;
     int64_t last_token_ms;
 };
 
-bool metrics_open(struct metrics **out, struct err *e)
+bool metrics_open(struct metrics **out, uint32_t agents_max, struct err *e)
 {
     struct metrics *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, ERR_MEMORY, "serve: no memory for the counters");
     list_init(&m->open);
+    map_init(&m->agents, 1u << 20);
+    m->agents_max = agents_max;
     *out = m;
     return true;
 }
 
 void metrics_close(struct metrics *m)
 {
-    if (m)
-        must(list_is_empty(&m->open));
+    if (!m)
+        return;
+    must(list_is_empty(&m->open));
+    for (uint32_t i = 0; i < m->agents.count; i++)
+        free(map_to_pointer(m->agents.entries[i].value));
+    map_deinit(&m->agents);
     free(m);
 }
+
+void metrics_set_agents(struct metrics *m, uint32_t agents_max) { m->agents_max = agents_max; }
 
 /* --- rows ---------------------------------------------------------------------------------- */
 
@@ -94,7 +119,6 @@ static struct metrics_asked *metrics_add_open(struct metrics *m, str name)
         list_push_last(&m->open, &o->link);
     }
     o->count++;
-    o->waiting++;
     return o;
 }
 
@@ -131,6 +155,41 @@ static struct metrics_dialect *metrics_add_dialect(struct metrics *m, const char
     return &m->dialects[m->dialects_count++];
 }
 
+/* NULL: no memory; then that agent is not counted. */
+static struct metrics_agent *metrics_add_agent(struct metrics *m, str name)
+{
+    struct metrics_agent *a = map_to_pointer(map_value(&m->agents, name, 0));
+    bool is_other = !a && m->agents.count >= m->agents_max;
+    if (is_other) {
+        name = STR("other");
+        a = map_to_pointer(map_value(&m->agents, name, 0));
+    }
+    if (a)
+        return a;
+    a = calloc(1, sizeof *a + name.len + 1);
+    if (!a)
+        return NULL;
+    if (name.len)
+        memcpy(a->name, name.p, name.len);
+    a->len = name.len;
+    if (map_put(&m->agents, str_view(a->name, a->len), map_of_pointer(a)))
+        return a;
+    free(a);
+    return NULL;
+}
+
+static void metrics_count_agent(struct metrics *m, const struct metrics_request *r)
+{
+    uint64_t prompt = r->prompt_tokens, cached = base_min(r->cached_tokens, prompt);
+    struct metrics_agent *a =
+        r->agent.len && r->is_started ? metrics_add_agent(m, r->agent) : NULL;
+    if (!a)
+        return;
+    a->computed_tokens += prompt - cached;
+    a->cached_tokens += cached;
+    a->output_tokens += r->output_tokens;
+}
+
 static void metrics_observe(struct metrics_histogram *h, double seconds)
 {
     size_t i = 0;
@@ -152,6 +211,9 @@ void metrics_begin(struct metrics *m, struct metrics_request *r, const struct ap
                    str model)
 {
     r->open = metrics_add_open(m, model);
+    r->priority = rq->priority;
+    if (r->open)
+        r->open->waiting[r->priority]++;
     r->agent = rq->agent;
 }
 
@@ -167,7 +229,7 @@ void metrics_started(struct metrics *m, struct metrics_request *r, const struct 
     r->model = metrics_add_model(m, s->model);
     r->model->running++;
     if (r->open)
-        r->open->waiting--;
+        r->open->waiting[r->priority]--;
     metrics_observe_ms(&r->model->first_token, now - r->arrived_ms);
 }
 
@@ -226,8 +288,28 @@ static void metrics_log(const struct metrics_request *r, int64_t now)
     log_fields(LOG_LEVEL_INFO, "request", fields, countof(fields));
 }
 
+void metrics_warning(struct metrics *m, str code)
+{
+    struct metrics_code *c = NULL;
+    code = str_sub(code, 0, sizeof c->name - 1);
+    for (uint32_t i = 0; i < m->codes_count && !c; i++)
+        if (str_eq_z(code, m->codes[i].name))
+            c = &m->codes[i];
+    if (!c && m->codes_count < METRICS_CODES_MAX) {
+        c = &m->codes[m->codes_count++];
+        bool is_last = m->codes_count == METRICS_CODES_MAX;
+        snprintf(c->name, sizeof c->name, "%.*s", STR_ARG(is_last ? STR("other") : code));
+    }
+    c = c ? c : &m->codes[METRICS_CODES_MAX - 1];
+    c->count++;
+}
+
+void metrics_truncated(struct metrics *m) { m->truncated++; }
+
 void metrics_end(struct metrics *m, struct metrics_request *r, int64_t now)
 {
+    metrics_count_agent(m, r);
+    m->loop_stops += r->outcome == METRICS_OUTCOME_OK && r->finish == API_DONE_LOOP;
     struct metrics_dialect *d = metrics_add_dialect(m, r->dialect);
     d->outcomes[r->outcome]++;
     metrics_observe_ms(&d->seconds, now - r->arrived_ms);
@@ -244,7 +326,7 @@ void metrics_end(struct metrics *m, struct metrics_request *r, int64_t now)
     }
     if (!r->open)
         return;
-    r->open->waiting -= !r->is_started;
+    r->open->waiting[r->priority] -= !r->is_started;
     if (--r->open->count == 0) {
         list_remove(&r->open->link);
         free(r->open);
@@ -404,13 +486,57 @@ static void metrics_write_dialects(const struct metrics *m, struct buf *out)
                               &m->dialects[i].seconds);
 }
 
+static void metrics_write_agents(const struct metrics *m, struct buf *out)
+{
+    metrics_put_head(out, "agent_tokens_total", "counter", "Tokens of agents by their kind.");
+    for (uint32_t i = 0; i < m->agents.count; i++) {
+        const struct metrics_agent *a = map_to_pointer(m->agents.entries[i].value);
+        const struct { const char *kind; uint64_t count; } rows[] = {
+            {"computed", a->computed_tokens}, {"cached", a->cached_tokens},
+            {"output", a->output_tokens}};
+        for (size_t k = 0; k < countof(rows); k++) {
+            buf_add_z(out, "shoal_agent_tokens_total{");
+            metrics_put_label(out, "agent", a->name);
+            buf_printf(out, ",kind=\"%s\"} %llu\n", rows[k].kind,
+                       (unsigned long long)rows[k].count);
+        }
+    }
+}
+
+static void metrics_write_stops(const struct metrics *m, struct buf *out)
+{
+    metrics_put_head(out, "warnings_total", "counter", "Warnings of replies by their code.");
+    for (uint32_t i = 0; i < m->codes_count; i++) {
+        buf_add_z(out, "shoal_warnings_total{");
+        metrics_put_label(out, "code", m->codes[i].name);
+        buf_printf(out, "} %llu\n", (unsigned long long)m->codes[i].count);
+    }
+    metrics_put_head(out, "truncated_total", "counter", "Histories that were trimmed.");
+    buf_printf(out, "shoal_truncated_total %llu\n", (unsigned long long)m->truncated);
+    metrics_put_head(out, "loop_stops_total", "counter", "Replies that ended as a loop.");
+    buf_printf(out, "shoal_loop_stops_total %llu\n", (unsigned long long)m->loop_stops);
+}
+
+static void metrics_write_queues(const struct metrics *m, struct buf *out)
+{
+    static const char *const names[] = {"idle", "low", "normal", "high"};
+    metrics_put_head(out, "queue_depth", "gauge", "Requests without a first token.");
+    list_each (link, &m->open) {
+        const struct metrics_asked *o = list_item(link, struct metrics_asked, link);
+        for (int p = 0; p < API_PRIORITY_COUNT_; p++) {
+            char more[40];
+            snprintf(more, sizeof more, ",priority=\"%s\"", names[p]);
+            if (o->waiting[p] || p == API_PRIORITY_NORMAL)
+                metrics_put_value(out, "queue_depth", o->name, more, o->waiting[p]);
+        }
+    }
+}
+
 void metrics_write(const struct metrics *m, struct buf *out)
 {
     metrics_write_models(m, out);
     metrics_write_dialects(m, out);
-    metrics_put_head(out, "queue_depth", "gauge", "Requests without a first token, by name.");
-    list_each (link, &m->open) {
-        const struct metrics_asked *o = list_item(link, struct metrics_asked, link);
-        metrics_put_value(out, "queue_depth", o->name, "", o->waiting);
-    }
+    metrics_write_queues(m, out);
+    metrics_write_agents(m, out);
+    metrics_write_stops(m, out);
 }

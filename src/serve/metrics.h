@@ -6,7 +6,8 @@
  * Invariant: metrics_begin and metrics_end pair up; a request counts in exactly one outcome.
  *            Nothing grows with what clients send: a name nobody has answered for leaves no series.
  * Thread:    the loop's.
- * Limits:    METRICS_MODELS_MAX series of models, then "other".
+ * Limits:    METRICS_MODELS_MAX series of models, agents_max of agents, METRICS_CODES_MAX of
+ *            warning codes, then "other".
  */
 #ifndef SHOAL_SERVE_METRICS_H
 #define SHOAL_SERVE_METRICS_H
@@ -14,6 +15,7 @@
 #include "api/api_provider.h"
 
 #define METRICS_MODELS_MAX 64
+#define METRICS_CODES_MAX 32
 
 enum metrics_outcome {
     METRICS_OUTCOME_CANCELLED, /* zeroed: the client went away before anything was known */
@@ -41,11 +43,14 @@ struct metrics_request {
     struct api_usage usage;
     bool is_started;
     str agent, leg; /* leg: that answers, or "" */
+    enum api_priority priority;
     struct metrics_asked *open;   /* by the model it asks for */
     struct metrics_model *model; /* by the model that answers */
 };
 
-BASE_USE_RESULT bool metrics_open(struct metrics **out, struct err *e);
+/* agents_max: agents with a series of their own. */
+BASE_USE_RESULT bool metrics_open(struct metrics **out, uint32_t agents_max, struct err *e);
+void metrics_set_agents(struct metrics *m, uint32_t agents_max); /* those that have one keep it */
 void metrics_close(struct metrics *m); /* NULL is allowed */
 
 /* now: loop_ms. model: the model's own name, under which it is counted as open. */
@@ -58,6 +63,9 @@ void metrics_usage(struct metrics *m, struct metrics_request *r, const struct ap
                    int64_t now);
 /* Sampled tokens. */
 void metrics_tokens(struct metrics *m, struct metrics_request *r, uint32_t count, int64_t now);
+/* A warning (BEHAVIOUR 5.13) that a reply carried; a history that was trimmed. */
+void metrics_warning(struct metrics *m, str code);
+void metrics_truncated(struct metrics *m);
 /* Counts and logs; also for a request that never began. */
 void metrics_end(struct metrics *m, struct metrics_request *r, int64_t now);
 /* A request that was refused before it was one: 401, 404, ... */

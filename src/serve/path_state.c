@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "route/residency.h"
@@ -297,17 +298,23 @@ void path_state_status(struct server *s, struct http_conn *c)
 /* --- metrics ------------------------------------------------------------------------------- */
 
 /* Names of models become label values: quotes and backslashes escaped, control characters out. */
-static void path_state_put_gauge(struct buf *out, const char *name, str model, const char *more,
-                                 double value)
+static void path_state_put_value(struct buf *out, const char *name, const char *label, str model,
+                                 const char *more, double value)
 {
-    buf_printf(out, "shoal_%s{model=\"", name);
+    buf_printf(out, "shoal_%s{%s=\"", name, label);
     for (size_t i = 0; i < model.len; i++) {
         char b = model.p[i];
         if (b == '"' || b == '\\')
             buf_add_byte(out, '\\');
         buf_add_byte(out, (unsigned char)b < ' ' ? ' ' : b);
     }
-    buf_printf(out, "\"%s} %g\n", more, value);
+    buf_printf(out, "\"%s} %.15g\n", more, value);
+}
+
+static void path_state_put_gauge(struct buf *out, const char *name, str model, const char *more,
+                                 double value)
+{
+    path_state_put_value(out, name, "model", model, more, value);
 }
 
 static void path_state_put_head(struct buf *out, const char *name, const char *type,
@@ -345,6 +352,55 @@ static void path_state_put_models(struct buf *out, const struct path_state_view 
                              v->rows[i].health.restarts);
 }
 
+static void path_state_put_steps(struct buf *out, str model, const char *phase,
+                                 const struct api_steps *steps)
+{
+    uint64_t sum = 0;
+    char more[64];
+    for (uint32_t i = 0; i <= API_STEP_BUCKETS; i++) {
+        sum += steps->counts[i];
+        if (i < API_STEP_BUCKETS)
+            snprintf(more, sizeof more, ",phase=\"%s\",le=\"%g\"", phase,
+                     api_step_bounds_ms[i] / 1000.0);
+        else
+            snprintf(more, sizeof more, ",phase=\"%s\",le=\"+Inf\"", phase);
+        path_state_put_gauge(out, "step_seconds_bucket", model, more, (double)sum);
+    }
+    snprintf(more, sizeof more, ",phase=\"%s\"", phase);
+    path_state_put_gauge(out, "step_seconds_sum", model, more, (double)steps->ns / 1e9);
+    path_state_put_gauge(out, "step_seconds_count", model, more, (double)sum);
+}
+
+/* Bytes that a process holds in memory; 0: it is gone. */
+static uint64_t path_state_resident(int pid)
+{
+    char path[40], text[80];
+    unsigned long long all, resident;
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    FILE *f = fopen(path, "re");
+    bool ok = f && fgets(text, sizeof text, f) && sscanf(text, "%llu %llu", &all, &resident) == 2;
+    if (f)
+        fclose(f);
+    return ok ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+static void path_state_put_processes(struct buf *out, const struct path_state_view *v)
+{
+    path_state_put_head(out, "step_seconds", "histogram", "Steps of an engine.");
+    for (size_t i = 0; i < v->count; i++) {
+        const struct models_leg_resident *r = &v->rows[i];
+        path_state_put_steps(out, r->name, "decode", &r->beat.steps[API_STEP_DECODE]);
+        path_state_put_steps(out, r->name, "prefill", &r->beat.steps[API_STEP_PREFILL]);
+    }
+    path_state_put_head(out, "resident_bytes", "gauge", "Memory of our processes.");
+    buf_printf(out, "shoal_resident_bytes{process=\"endpoint\"} %llu\n",
+               (unsigned long long)path_state_resident((int)getpid()));
+    for (size_t i = 0; i < v->count; i++)
+        if (v->rows[i].pid)
+            path_state_put_value(out, "resident_bytes", "process", v->rows[i].name, "",
+                                 (double)path_state_resident(v->rows[i].pid));
+}
+
 void path_state_metrics(struct server *s, struct http_conn *c)
 {
     const struct server_options *o = server_options_of(s);
@@ -355,6 +411,7 @@ void path_state_metrics(struct server *s, struct http_conn *c)
     metrics_write(server_metrics(s), &out);
     path_state_put_models(&out, &v);
     legs_write_metrics(o->legs, &out);
+    path_state_put_processes(&out, &v);
     path_state_put_head(&out, "build_info", "gauge", "This build.");
     buf_printf(&out, "shoal_build_info{version=\"%.*s\",isa=\"%.*s\"} 1\n",
                STR_ARG(o->version_text), STR_ARG(o->isa));

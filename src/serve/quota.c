@@ -146,40 +146,42 @@ static bool quota_counts(const struct quota_rules *r)
     return r && (r->max_running || r->max_queued || r->tokens_per_hour || r->tokens_per_day);
 }
 
-static bool quota_enter_one(struct quota *q, struct quota_account **out, const char *kind,
-                            str name, const struct quota_rules *r, int64_t now_ms,
-                            struct api_error *e)
+/* False: there is no room for one more. */
+static bool quota_find(struct quota *q, struct quota_account **a, const char *kind, str name,
+                       int64_t now_ms)
 {
-    *out = NULL;
-    if (!quota_counts(r))
-        return true;
-    struct quota_account *a = quota_account(q, kind, name, now_ms);
-    if (!a)
-        return api_error_set(e, ERR_OVERLOADED, "", STR(""), "%u keys and agents under way",
-                             QUOTA_ACCOUNTS_MAX);
-    *out = a;
-    return quota_check(a, r, now_ms, e);
+    *a = quota_account(q, kind, name, now_ms);
+    return *a != NULL;
 }
 
-bool quota_enter(struct quota *q, struct quota_ticket *t, str key,
-                 const struct quota_rules *key_rules, str agent,
-                 const struct quota_rules *agent_rules, int64_t now_ms, struct api_error *e)
+static bool quota_is_full(struct api_error *e)
 {
-    struct quota_account *of_key, *of_agent;
+    return api_error_set(e, ERR_OVERLOADED, "", STR(""), "%u keys and agents under way",
+                         QUOTA_ACCOUNTS_MAX);
+}
+
+bool quota_enter(struct quota *q, struct quota_ticket *t, const struct quota_who *who,
+                 int64_t now_ms, struct api_error *e)
+{
+    struct quota_account *key = NULL, *agent = NULL;
     *t = (struct quota_ticket){0};
-    if (!quota_enter_one(q, &of_key, "k ", key, key_rules, now_ms, e))
+    if (quota_counts(who->key_rules) && !quota_find(q, &key, "k ", who->key, now_ms))
+        return quota_is_full(e);
+    if (key && !quota_check(key, who->key_rules, now_ms, e))
         return false;
-    if (of_key)
-        of_key->open++; /* before the other one makes room */
-    if (!quota_enter_one(q, &of_agent, "a ", agent, agent_rules, now_ms, e)) {
-        if (of_key)
-            of_key->open--;
+    if (key)
+        key->open++; /* before the other one makes room */
+    bool ok = !quota_counts(who->agent_rules) ||
+              quota_find(q, &agent, "a ", who->agent, now_ms) || quota_is_full(e);
+    if (!ok || (agent && !quota_check(agent, who->agent_rules, now_ms, e))) {
+        if (key)
+            key->open--;
         return false;
     }
-    if (of_agent)
-        of_agent->open++;
-    t->accounts[0] = of_key;
-    t->accounts[1] = of_agent;
+    if (agent)
+        agent->open++;
+    t->accounts[0] = key;
+    t->accounts[1] = agent;
     return true;
 }
 

@@ -3,8 +3,8 @@
  * Owns:      an account per key and per agent that has limits: requests under way, tokens of its
  *            windows.
  * Not:       which rules hold for whom (limits), a request's waiting itself (exchange).
- * Invariant: a ticket that was entered is left once. Who has no numbers in its rules has no account.
- *            Rules may change between two requests: the newest ones count.
+ * Invariant: a ticket that was entered is left once. Who has no numbers in its rules has no
+ *            account. Rules may change between two requests: the newest ones count.
  *
  *     enter --429: too many wait, tokens used up
  *        \---> may_start? --no: wait, ask again when a ticket was left
@@ -48,11 +48,14 @@ void quota_close(struct quota *q); /* every ticket was left; NULL is allowed */
 /* Sets what the rules say and the request does not, and caps what they cap. NULL: no rules. */
 void quota_fill(struct api_request *rq, const struct quota_rules *rules);
 
-/* Another request of that key ("" = none) and agent. False: ERR_OVERLOADED, "rate_limited" with the
+struct quota_who { /* rules NULL: none */
+    str key, agent;
+    const struct quota_rules *key_rules, *agent_rules;
+};
+/* Another request of that key and agent. False: ERR_OVERLOADED, "rate_limited" with the
  * number; retry_after_ms = end of the window for tokens. */
-BASE_USE_RESULT bool quota_enter(struct quota *q, struct quota_ticket *t, str key,
-                                 const struct quota_rules *key_rules, str agent,
-                                 const struct quota_rules *agent_rules, int64_t now_ms,
+BASE_USE_RESULT bool quota_enter(struct quota *q, struct quota_ticket *t,
+                                 const struct quota_who *who, int64_t now_ms,
                                  struct api_error *e);
 /* Would it stay within max_running? */
 bool quota_may_start(const struct quota_ticket *t);

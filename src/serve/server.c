@@ -403,7 +403,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     s->o.access.listen = s->listen;
     s->o.access.checks_host = true;
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
-    if (!metrics_open(&s->metrics, e) || !server_limit(s, e) ||
+    if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;
     struct exchange_options ex = server_exchange_options(s);
@@ -499,6 +499,7 @@ void server_change(struct server *s, struct server_next *next, void (*on_free)(v
     limits_close(s->limits);
     s->limits = next->limits;
     s->o = *o;
+    metrics_set_agents(s->metrics, s->o.agents_max);
     struct exchange_options ex = server_exchange_options(s);
     exchange_set_change(s->exchanges, &ex);
     http_server_change(s->http, &s->o.http, s->o.connections_max);

@@ -38,6 +38,7 @@ struct server_options {
     size_t replay_size;    /* bytes of past replies; 0: they are only text */
     int64_t replay_ttl_ms;
     int64_t ping_ms, defer_ms, total_ms, wait_ms, gen_ms, grace_ms;
+    uint32_t agents_max;     /* metrics.agents */
     int64_t engine_stall_ms; /* half of it without progress is degraded health */
     uint16_t overlong_status; /* 0: each dialect's own */
     str version;             /* JSON object: the answer of /version */

@@ -240,6 +240,8 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
     case API_FRAME_BEAT:
         f->beat = (struct api_beat){.step = rng(99), .phase = rng(API_PHASE_COUNT_),
                                     .running = rng(9), .prefill_tokens_per_s = 12.5f};
+        f->beat.steps[rng(API_STEP_COUNT_)].counts[rng(API_STEP_BUCKETS + 1)] = rng(99);
+        f->beat.steps[API_STEP_PREFILL].ns = rng(99);
         break;
     case API_FRAME_FAULT:
         err_set(&f->fault, ERR_DEVICE, "device lost at step %u", rng(99));

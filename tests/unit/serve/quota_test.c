@@ -32,7 +32,8 @@ static int end(void **state)
 static bool enter(struct quota_ticket *t, const struct quota_rules *r, const char *agent,
                   int64_t now_ms)
 {
-    return quota_enter(q, t, STR("k"), NULL, str_of(agent), r, now_ms, &e);
+    const struct quota_who who = {STR("k"), str_of(agent), NULL, r};
+    return quota_enter(q, t, &who, now_ms, &e);
 }
 
 static void test_used_tokens_refuse_until_the_window_ends(void **state)
@@ -82,11 +83,12 @@ static void test_a_refusal_of_the_agent_takes_nothing_of_the_key(void **state)
 {
     (void)state;
     const struct quota_rules key = {.max_queued = 1}, agent = {.tokens_per_day = 1};
+    const struct quota_who who = {STR("k"), STR("a"), &key, &agent};
     struct quota_ticket t;
-    assert_true(quota_enter(q, &t, STR("k"), &key, STR("a"), &agent, 0, &e));
+    assert_true(quota_enter(q, &t, &who, 0, &e));
     quota_leave(q, &t, 5, 0);
     for (int i = 0; i < 3; i++) {
-        assert_false(quota_enter(q, &t, STR("k"), &key, STR("a"), &agent, 0, &e));
+        assert_false(quota_enter(q, &t, &who, 0, &e));
         assert_string_equal(e.err.text, "agent a: tokens_per_day is 1");
     }
 }

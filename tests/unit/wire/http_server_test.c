@@ -199,7 +199,8 @@ static void test_a_request_split_at_every_byte_reads_the_same(void **state)
 static void test_pipelined_requests_are_answered_in_order(void **state)
 {
     int fd = dial(*state);
-    say(fd, "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    say(fd, "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n"
+            "POST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
             "2\r\nab\r\n1\r\nc\r\n0\r\n\r\nGET /stream HTTP/1.1\r\nHost: a\r\n\r\n"
             "GET /4 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     char *text = hear(fd, NULL), *one = strstr(text, "GET /1  []"), *two, *four;
@@ -254,8 +255,8 @@ static void test_headers_over_the_limit_are_431(void **state)
 
 static void test_slow_headers_and_bodies_are_408(void **state)
 {
-    static const char *const starts[] = {"GET / HT",
-                                         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"};
+    static const char *const starts[] = {
+        "GET / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"};
     for (size_t i = 0; i < countof(starts); i++) {
         int fd = dial(*state);
         say(fd, starts[i]);
