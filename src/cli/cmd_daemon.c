@@ -50,11 +50,13 @@ static void cmd_daemon_row(struct buf *out, struct json row, struct arena *a)
     buf_init(&until, 256);
     uint64_t device = (uint64_t)cmd_daemon_number(row, "size_vram");
     buf_add_size(&size, device ? device : (uint64_t)cmd_daemon_number(row, "size"));
+    bool is_there = cmd_daemon_number(row, "context") > 0; /* else nobody knows yet where it goes */
     cmd_daemon_until(&until, row, a);
     str name = json_text(json_member(row, "name"), a);
     buf_add_printable(out, name);
-    buf_printf(out, "%*s  %-9s  %7lld  %7lld  %6lld  %s\n",
+    buf_printf(out, "%*s  %-9s  %-6s  %7lld  %7lld  %6lld  %s\n",
                name.len < 32 ? (int)(32 - name.len) : 0, "", size.p,
+               device ? "gpu" : is_there ? "cpu" : "-",
                (long long)cmd_daemon_number(row, "context"),
                (long long)cmd_daemon_number(row, "running"),
                (long long)cmd_daemon_number(row, "queued"), until.p);
@@ -70,8 +72,8 @@ static void cmd_daemon_table(struct json models, struct arena *a)
         return;
     }
     buf_init(&out, 1 << 20);
-    buf_printf(&out, "%-32s  %-9s  %7s  %7s  %6s  %s\n", "NAME", "SIZE", "CONTEXT",
-               "RUNNING", "QUEUED", "UNTIL");
+    buf_printf(&out, "%-32s  %-9s  %-6s  %7s  %7s  %6s  %s\n", "NAME", "SIZE", "DEVICE",
+               "CONTEXT", "RUNNING", "QUEUED", "UNTIL");
     struct json_walk w = json_walk(models);
     while (json_next(&w))
         cmd_daemon_row(&out, w.value, a);

@@ -88,6 +88,13 @@ static int main_unknown(const char *name)
     return exit_code;
 }
 
+static int main_too_many(const char *word)
+{
+    struct err e = {0};
+    err_set(&e, ERR_USAGE, "help: one command expected, got also \"%.60s\"", word);
+    return main_print_error(&e);
+}
+
 static int main_command(struct arena *arena, int argc, char **argv)
 {
     if (argc < 2)
@@ -102,6 +109,8 @@ static int main_command(struct arena *arena, int argc, char **argv)
     const struct cmd *cmd = cmd_find(str_of(name));
     if (!cmd)
         return main_unknown(name);
+    if (wants_help && argc > 3)
+        return main_too_many(argv[3]);
     if (wants_help && !cmd->is_later)
         return main_print_help(cmd, CMD_EXIT_DONE);
     struct cmd_context c = {.cmd = cmd, .arena = arena};
@@ -118,9 +127,10 @@ int main(int argc, char **argv)
     arena_init(&arena, MAIN_ARENA_MAX);
     int exit_code = main_command(&arena, argc, argv);
     arena_deinit(&arena);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    bool is_lost = fflush(stdout) != 0 || ferror(stdout);
+    if (is_lost && exit_code == CMD_EXIT_DONE) { /* else a sentence has been told */
         fprintf(stderr, "shoal: writing to stdout: %s\n", strerror(errno));
-        exit_code = exit_code ? exit_code : CMD_EXIT_ERROR;
+        exit_code = CMD_EXIT_ERROR;
     }
     return exit_code;
 }

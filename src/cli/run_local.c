@@ -1,5 +1,6 @@
 #include "cli/run_local.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,7 +232,8 @@ static void run_local_on_batch(void *ctx, const struct api_batch *b)
     run_local_hide_progress(r);
     for (uint32_t i = 0; i < b->events_count; i++)
         run_local_on_event(r, &b->events[i]);
-    fflush(stdout);
+    if (fflush(stdout) != 0 && r->why.code == ERR_NONE) /* a full disk: nobody gets the rest */
+        err_set_errno(&r->why, errno, "writing to stdout");
     r->provider.credit(r->provider.self, b->request_id, (uint32_t)api_batch_weight(b));
 }
 
@@ -284,7 +286,7 @@ static bool run_local_request(struct run_local *r, str text, struct arena *a,
 static void run_local_wait(struct run_local *r)
 {
     run_local_on_change(r);
-    while (!r->is_done && !r->is_interrupted)
+    while (!r->is_done && !r->is_interrupted && r->why.code == ERR_NONE)
         loop_step(r->loop, 1000);
     run_local_hide_progress(r);
     if (!r->is_done)

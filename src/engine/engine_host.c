@@ -669,7 +669,8 @@ int engine_host_run(const struct engine_host_options *o, struct err *e)
     if (!host_loop(h, e)) {
         /* The endpoint is gone or broken. The engine thread may be deep in a step that nobody
          * waits for: the kernel takes everything back faster than we could. */
-        log_warn("%s", e->text);
+        if (e->code != ERR_CANCELLED) /* it ended: no news to whoever ended it */
+            log_warn("%s", e->text);
         _exit(1);
     }
     struct host_item end = {.what = HOST_END};

@@ -47,7 +47,8 @@ def test_run_starts_a_server_uses_it_again_and_stop_ends_it(shoal, home, store, 
     assert again.returncode == 0 and cached > 0
     assert int(pid_file.read_text()) == pid
     rows = shoal("ps", "-addr", address).stdout.splitlines()
-    assert rows[0].split() == ["NAME", "SIZE", "CONTEXT", "RUNNING", "QUEUED", "UNTIL"]
+    assert rows[0].split() == ["NAME", "SIZE", "DEVICE", "CONTEXT", "RUNNING", "QUEUED", "UNTIL"]
+    assert rows[1].split()[3] == "cpu"
     assert rows[1].startswith("smol ") and rows[1].endswith("minutes")
     assert json.loads(shoal("ps", "-json", "-addr", address).stdout)["models"][0]["name"] == "smol"
     done = shoal("stop", "-addr", address)

@@ -96,9 +96,19 @@ def test_a_signal_ends_the_reply_and_the_child(home, number, code):
     assert process.stdout.read(1)
     child = wait_until(lambda: children_of(process.pid))[0]
     process.send_signal(number)
-    process.communicate(timeout=20)
+    told = process.communicate(timeout=20)[1]
     assert process.returncode == code
+    assert told == (b"shoal: interrupted\n" if number == signal.SIGINT else b"")
     wait_until(lambda: not is_alive(child))
+
+
+def test_a_full_disk_ends_the_reply_at_once_and_is_told_once(home):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([SHOAL, "run", "-local", "-n", "100000", REAL, "Tell a story."],
+                              stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE,
+                              env={"HOME": str(home)}, timeout=20, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"shoal: writing to stdout: No space left on device\n"
 
 
 def test_memory_is_the_weights_once_and_little_more(home):

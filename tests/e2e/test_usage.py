@@ -108,6 +108,12 @@ def test_an_unknown_command_exits_2_with_message_and_usage_on_stderr(shoal):
     assert "\x1b" not in shoal("\x1b[31m").stderr
 
 
+def test_help_takes_one_command(shoal):
+    done = shoal("help", "run", "extra")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == 'shoal: help: one command expected, got also "extra"\n'
+
+
 def test_usage_errors_point_to_the_help(shoal):
     expect_error(shoal("version", "-frob"), 2,
                  "version: unknown flag -frob; see `shoal help version`")
