@@ -623,7 +623,7 @@ bool stub_upstream_open(struct stub_upstream **out, const struct stub_upstream_o
     struct http_server_options http = {
         .base = loop_base(o->loop), .connections_max = 4096,
         .handlers = {s, stub_on_header, stub_on_request, stub_on_gone, stub_on_drain,
-                     stub_write_error},
+                     stub_write_error, NULL},
         .limits = {.header_size_max = 65536, .pipeline_size_max = 65536,
                    .output_high = 64u << 20, .output_low = 1u << 20, .header_time_ms = 60000,
                    .idle_time_ms = 60000, .upload_idle_ms = 60000, .reader_idle_ms = 600000}};

@@ -419,6 +419,7 @@ static void *host_run_engine(void *ctx)
             break;
         if (!h->is_loaded)
             continue;
+        host_flush(h); /* who waits is told before the step that it waits for */
         host_publish_phase(h, list_is_empty(&h->sched.jobs));
         int64_t begun_ns = host_now();
         r = sched_step(&h->sched, &why);

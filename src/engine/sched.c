@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#define SCHED_TOLD_TOKENS 256u /* a prompt of so many is told of: its first token is not near */
 #define SCHED_PROGRESS_MS 250
 #define SCHED_EVENTS_OWN  (API_NOTES_MAX * 2 + 8) /* of one batch beside what a sequence says */
 #define SCHED_EVENTS_MAX  ((size_t)1 << 20)
@@ -210,10 +211,21 @@ static void sched_enter(struct sched *s, struct job *j)
     }
 }
 
+/* What the cache holds of a lone prompt at this moment. */
+static uint32_t sched_known_tokens(const struct sched *s, struct job *j)
+{
+    uint32_t spare[KV_GROUPS_MAX] = {0};
+    struct seq *q = &j->seqs[0];
+    if (!s->o.trie || j->rq.cache == API_CACHE_OFF || j->prompts_count != 1 || seq_count(q) == 0)
+        return 0;
+    return kv_trie_length(s->o.trie, j->rq.scope, seq_ids(q), seq_count(q) - 1, spare);
+}
+
 static void sched_queued_event(struct sched *s, struct job *j)
 {
     struct api_queued *q = &sched_event(s, API_EVENT_QUEUED)->queued;
     q->prompt_tokens = sched_prompt_tokens(j);
+    q->cached_tokens = sched_known_tokens(s, j);
     list_each (link, &s->waiting) {
         const struct seq *w = list_item(link, struct seq, link);
         if (w->job == j)
@@ -247,7 +259,7 @@ void sched_submit(struct sched *s, struct job *j)
         }
     bool is_resumed = j->begun != NULL;
     sched_enter(s, j);
-    if (!is_resumed && s->stats.waiting > 1)
+    if (!is_resumed && (s->stats.waiting > 1 || sched_prompt_tokens(j) >= SCHED_TOLD_TOKENS))
         sched_queued_event(s, j);
 }
 

@@ -408,14 +408,62 @@ static void exchange_filter(struct exchange *x, struct api_event *ev)
     ev->models.rows_count = count;
 }
 
+/* Sequences that the model runs at once; 1 while nobody knows. */
+static uint32_t exchange_slots(const struct exchange *x)
+{
+    struct api_model rows[EXCHANGE_MODELS_MAX];
+    const struct api_provider *p = &x->set->o.provider;
+    size_t count = base_min(p->models(p->self, rows, countof(rows)), countof(rows));
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].slots && str_eq_nocase(rows[i].name, x->model))
+            return rows[i].slots;
+    return 1;
+}
+
+/* By the completions of its model, for whoever is told 503; 0: not measured. */
+static int64_t exchange_retry_ms(const struct exchange *x)
+{
+    const struct metrics *m = x->set->o.metrics;
+    uint32_t slots = exchange_slots(x), open = metrics_open_of(m, x->model);
+    return metrics_retry_ms(m, x->model, open > slots ? open - slots : 0);
+}
+
+/* BEHAVIOUR 8.4: a first token beyond the request's own deadline is refused at once. Counted are
+ * its own tokens without the cached ones, at a rate that was measured: what it would take alone,
+ * so that nobody is refused who could be served. True: x is gone. */
+static bool exchange_refuse_late(struct exchange *x)
+{
+    const struct api_queued *q = &x->st->queued;
+    int64_t left_ms = x->m.arrived_ms + x->rq.deadline.total_ms - loop_ms();
+    uint64_t tokens = q->prompt_tokens - base_min(q->cached_tokens, q->prompt_tokens);
+    struct api_error e = {0};
+    struct api_health h;
+    if (!x->rq.deadline.total_ms || x->m.is_started || http_conn_has_begun(x->conn))
+        return false;
+    x->set->o.provider.health(x->set->o.provider.self, &h);
+    if (h.prefill_tokens_per_s <= 0)
+        return false;
+    double first_ms = (double)tokens * 1000 / (double)h.prefill_tokens_per_s;
+    if (first_ms <= (double)left_ms)
+        return false;
+    api_error_set(&e, ERR_OVERLOADED, "", STR(""),
+                  "the first token is %.0f ms away (%llu tokens), the deadline of %lld ms is not",
+                  first_ms, (unsigned long long)tokens, (long long)x->rq.deadline.total_ms);
+    e.retry_after_ms = exchange_retry_ms(x);
+    exchange_fail(x, &e);
+    return true;
+}
+
 static void exchange_on_batch(void *ctx, const struct api_batch *b)
 {
     struct exchange *x = ctx;
     struct api_provider *p = &x->set->o.provider;
     p->credit(p->self, b->request_id, (uint32_t)api_batch_weight(b));
     exchange_keep(x, b);
+    bool was_queued = false;
     for (uint32_t i = 0; i < b->events_count && !x->st->is_over; i++) {
         struct api_event ev = b->events[i];
+        was_queued = was_queued || ev.kind == API_EVENT_QUEUED;
         exchange_filter(x, &ev);
         exchange_note(x, &ev);
         exchange_name_model(x, &ev);
@@ -423,7 +471,8 @@ static void exchange_on_batch(void *ctx, const struct api_batch *b)
             x->dialect->write_event(&x->out, x->st, b->choice, &ev);
     }
     metrics_tokens(x->set->o.metrics, &x->m, b->ids_count, loop_ms());
-    exchange_flush(x);
+    if (!was_queued || !exchange_refuse_late(x))
+        exchange_flush(x);
 }
 
 /* --- waits --------------------------------------------------------------------------------- */
@@ -511,6 +560,8 @@ static void exchange_late(struct exchange *x, enum err_code code, const char *wh
     struct api_error e = {0};
     api_error_set(&e, code, "", STR(""), "%s of %lld ms passed before the first token", what,
                   (long long)ms);
+    if (code == ERR_OVERLOADED)
+        e.retry_after_ms = exchange_retry_ms(x);
     exchange_fail(x, &e);
 }
 
@@ -619,18 +670,6 @@ static bool exchange_fill_in(struct exchange *x, struct dialect_in *in)
     return headers != NULL;
 }
 
-/* Sequences that the model runs at once; 1 while nobody knows. */
-static uint32_t exchange_slots(const struct exchange *x)
-{
-    struct api_model rows[EXCHANGE_MODELS_MAX];
-    const struct api_provider *p = &x->set->o.provider;
-    size_t count = base_min(p->models(p->self, rows, countof(rows)), countof(rows));
-    for (size_t i = 0; i < count; i++)
-        if (rows[i].slots && str_eq_nocase(rows[i].name, x->model))
-            return rows[i].slots;
-    return 1;
-}
-
 /* BEHAVIOUR 8.4: refused at once when as many wait as may, beside what the model runs at once. */
 static bool exchange_has_room(const struct exchange *x, struct api_error *e)
 {
@@ -640,7 +679,7 @@ static bool exchange_has_room(const struct exchange *x, struct api_error *e)
         return true;
     api_error_set(e, ERR_OVERLOADED, "", STR(""), "%u requests run or wait for %.*s, no more may",
                   open, STR_ARG(str_sub(x->rq.model, 0, 80)));
-    e->retry_after_ms = metrics_retry_ms(m, x->model, open > slots ? open - slots : 0);
+    e->retry_after_ms = exchange_retry_ms(x);
     return false;
 }
 

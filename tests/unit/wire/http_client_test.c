@@ -103,7 +103,7 @@ static int setup(void **state)
         return -1;
     struct http_server_options o = {
         .base = loop_base(w.loop), .connections_max = 100,
-        .handlers = {NULL, on_server_header, on_request, on_gone, on_drain, write_error},
+        .handlers = {NULL, on_server_header, on_request, on_gone, on_drain, write_error, NULL},
         .limits = {.header_size_max = 16384, .pipeline_size_max = 4096,
                    .output_high = 64u << 20, .output_low = 1u << 20, .header_time_ms = 5000,
                    .idle_time_ms = 5000, .upload_idle_ms = 5000, .reader_idle_ms = 60000}};

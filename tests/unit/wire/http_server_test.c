@@ -113,7 +113,7 @@ static int setup(void **state)
     struct http_server_options o = {
         .base = f->base,
         .handlers = {f, fixture_header, fixture_request, fixture_gone, fixture_drain,
-                     fixture_error},
+                     fixture_error, NULL},
         .limits = {.header_size_max = 4096, .pipeline_size_max = 65536, .output_high = 1 << 20,
                    .output_low = 65536, .header_time_ms = 300, .idle_time_ms = 5000,
                    .upload_idle_ms = 300, .reader_idle_ms = 1000},
@@ -424,7 +424,8 @@ static void test_what_a_stream_writes_leaves_in_the_turn_that_wrote_it(void **st
     struct fixture f = {.base = base};
     struct http_server_options o = {
         .base = base, .connections_max = 1,
-        .handlers = {&f, fixture_header, keep_conn, fixture_gone, fixture_drain, fixture_error},
+        .handlers = {&f, fixture_header, keep_conn, fixture_gone, fixture_drain, fixture_error,
+                     NULL},
         .limits = {.header_size_max = 4096, .pipeline_size_max = 65536, .output_high = 1 << 20,
                    .output_low = 65536}};
     assert_true(http_server_open(&f.server, &o, &e));
