@@ -183,6 +183,12 @@ uint32_t gram_choice(struct gram *g, uint32_t trie, uint32_t next)
     return gram_add(g, (struct gram_node){.kind = GRAM_KIND_CHOICE, .trie = trie, .next = next});
 }
 
+uint32_t gram_switch(struct gram *g, uint32_t trie, const uint32_t *to, uint32_t count)
+{
+    return gram_add(g, (struct gram_node){.kind = GRAM_KIND_CHOICE, .trie = trie, .count = count,
+                                          .first = gram_add_list(g, to, count)});
+}
+
 uint32_t gram_add_dfa(struct gram *g, struct gram_dfa *d)
 {
     if (!d || !gram_append(g, &g->dfas, &d, sizeof d)) {
@@ -192,6 +198,11 @@ uint32_t gram_add_dfa(struct gram *g, struct gram_dfa *d)
     }
     g->dfa_bytes += gram_dfa_size(d);
     return gram_dfa_count(g) - 1;
+}
+
+const struct gram_dfa *gram_dfa_of(const struct gram *g, uint32_t number)
+{
+    return gram_dfa_at(g, number);
 }
 
 uint32_t gram_pattern(struct gram *g, uint32_t dfa, uint32_t next)
@@ -249,17 +260,24 @@ static uint32_t gram_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static uint32_t gram_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t gram_of(const struct gram *g, uint32_t node) { return gram_node(g, node)->height; }
 
+/* A node that goes on at one of a list. */
+static bool gram_is_many(const struct gram_node *n)
+{
+    return n->kind == GRAM_KIND_FORK || n->kind == GRAM_KIND_OPEN ||
+           (n->kind == GRAM_KIND_CHOICE && n->count);
+}
+
 /* Frames that the inside of n needs at least: what is required, or the lowest of what is free. */
 static uint32_t gram_inside(const struct gram *g, const struct gram_node *n)
 {
-    uint32_t h = n->kind == GRAM_KIND_FORK || n->kind == GRAM_KIND_OPEN ? GRAM_NONE : 0;
+    uint32_t h = gram_is_many(n) ? GRAM_NONE : 0;
     if (n->kind == GRAM_KIND_CALL)
         return gram_up(gram_of(g, n->rule));
     if (n->kind == GRAM_KIND_OPEN && (n->can_end || n->count == 0))
         h = 0;
     for (uint32_t i = 0; i < n->count; i++) {
         uint32_t to = n->first + i;
-        if (n->kind == GRAM_KIND_FORK || n->kind == GRAM_KIND_OPEN)
+        if (gram_is_many(n))
             h = gram_min(h, gram_of(g, *gram_list(g, to)));
         else if (n->kind == GRAM_KIND_MEMBERS && gram_member(g, to)->is_required)
             h = gram_max(h, gram_up(gram_of(g, gram_member(g, to)->rule)));
@@ -271,9 +289,9 @@ static uint32_t gram_inside(const struct gram *g, const struct gram_node *n)
     return h;
 }
 
-static bool gram_has_next(enum gram_kind k)
+static bool gram_has_next(const struct gram_node *n)
 {
-    return k != GRAM_KIND_END && k != GRAM_KIND_RET && k != GRAM_KIND_FORK && k != GRAM_KIND_OPEN;
+    return n->kind != GRAM_KIND_END && n->kind != GRAM_KIND_RET && !gram_is_many(n);
 }
 
 /* Heights fall from "never" to what is true; a rule is made after the rules inside it but for
@@ -290,7 +308,7 @@ static bool gram_measure(struct gram *g)
         for (uint32_t i = 0; i < n; i++) {
             struct gram_node *node = gram_node(g, i);
             uint32_t h = gram_inside(g, node);
-            if (gram_has_next(node->kind))
+            if (gram_has_next(node))
                 h = gram_max(h, gram_of(g, node->next));
             changed = changed || h < node->height;
             node->height = gram_min(h, node->height);

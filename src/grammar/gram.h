@@ -78,9 +78,13 @@ uint32_t gram_trie_new(struct gram *g);
 bool gram_trie_add(struct gram *g, uint32_t trie, str text, uint32_t id);
 uint32_t gram_choice(struct gram *g, uint32_t trie, uint32_t next);
 
+/* The same; the text with id i goes on at to[i]. None may begin another. */
+uint32_t gram_switch(struct gram *g, uint32_t trie, const uint32_t *to, uint32_t count);
+
 struct gram_dfa;
 /* The gram takes d over (NULL is an out of memory before). Returns its number. */
 uint32_t gram_add_dfa(struct gram *g, struct gram_dfa *d);
+const struct gram_dfa *gram_dfa_of(const struct gram *g, uint32_t number);
 /* Bytes that the pattern accepts as a whole. */
 uint32_t gram_pattern(struct gram *g, uint32_t dfa, uint32_t next);
 
@@ -114,7 +118,7 @@ uint32_t gram_items(struct gram *g, const struct gram_array *a, uint32_t next);
 
 /* Free text up to and with one of the markers; marker i goes on at to[i]. Without markers: free
  * text to the end of the reply. can_end: the reply may also end inside it. The markers must not be
- * prefixes of each other. */
+ * prefixes of each other; one that leads to a node without a way out (a fork of none) is banned. */
 struct gram_free {
     const str *markers;
     const uint32_t *to;

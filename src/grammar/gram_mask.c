@@ -10,7 +10,7 @@
 #define MASK_FRAMES_MAX 16384u
 #define MASK_THREADS_MAX 32768u
 #define MASK_NEAR 16u        /* counters so near to their limit are told apart */
-#define MASK_WORK 60000u     /* nodes of a walk, and nodes of programs: below a millisecond */
+#define MASK_WORK 40000u     /* nodes of a walk, and nodes of programs: below a millisecond */
 #define MASK_ENDLESS UINT64_MAX
 
 /* A grammar in use, or kept for the next request with it. */
@@ -552,6 +552,15 @@ bool gram_mask_can_end(struct gram_mask *c, const struct gram_state *s)
     memcpy(w.frames, s->frames, s->frames_count * sizeof *w.frames);
     for (uint32_t i = 0; i < s->threads_count; i++)
         if (gram_walk_can_end(&w, &s->threads[i]))
+            return true;
+    return false;
+}
+
+bool gram_mask_is_free(const struct gram_state *s)
+{
+    struct gram_walk w = {.g = s->gram};
+    for (uint32_t i = 0; i < s->threads_count; i++)
+        if (gram_walk_is_free(&w, &s->threads[i]))
             return true;
     return false;
 }

@@ -39,6 +39,8 @@ BASE_USE_RESULT bool gram_mask_open(struct gram_mask *c, struct gram *g, struct 
                                      struct err *e);
 void gram_mask_close(struct gram_mask *c, const struct gram_state *s);
 
+/* Every token may be allowed: a mask would say nothing. */
+bool gram_mask_is_free(const struct gram_state *s);
 /* mask[words of the index]: bit 1 = token allowed; ends of a reply where it may end. s is on. */
 void gram_mask(struct gram_mask *c, const struct gram_state *s, uint32_t *mask);
 /* As gram_mask, but without a limit of cost and to the letter. For a draw that was refused. */

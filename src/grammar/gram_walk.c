@@ -94,7 +94,9 @@ static void walk_into(struct gram_walk *w, uint32_t node, uint32_t parent, uint8
 {
     struct gram_thread t;
     gram_walk_enter(w, node, parent, &t);
-    gram_walk_step(w, &t, byte, out);
+    uint32_t height = gram_node(w->g, t.node)->height;
+    if (t.pos != 0 || (height != GRAM_NONE && walk_depth(w, t.parent) + height <= GRAM_DEPTH_MAX))
+        gram_walk_step(w, &t, byte, out); /* else it could not be completed */
 }
 
 /* --- patterns, choices --------------------------------------------------------------------- */
@@ -128,12 +130,18 @@ static void walk_pattern(struct gram_walk *w, const struct gram_node *n,
         walk_put(out, &next);
 }
 
+/* Where a choice goes on behind the text that ends at leaf. */
+static uint32_t walk_chosen(const struct gram_walk *w, const struct gram_node *n, uint32_t leaf)
+{
+    return n->count ? *gram_list(w->g, n->first + gram_leaf(w->g, leaf)->id) : n->next;
+}
+
 static void walk_choice(struct gram_walk *w, const struct gram_node *n,
                         const struct gram_thread *t, uint8_t byte, struct gram_threads *out)
 {
     uint32_t leaf = t->pos ? t->dfa : n->trie;
     if (t->pos && gram_leaf(w->g, leaf)->id != GRAM_NONE)
-        walk_into(w, n->next, t->parent, byte, out);
+        walk_into(w, walk_chosen(w, n, leaf), t->parent, byte, out);
     uint32_t to = gram_trie_step(w->g, leaf, byte);
     if (to == GRAM_NONE)
         return;
@@ -141,9 +149,8 @@ static void walk_choice(struct gram_walk *w, const struct gram_node *n,
     next.pos = 1;
     next.dfa = to;
     if (gram_leaf(w->g, to)->id != GRAM_NONE && gram_leaf(w->g, to)->child == GRAM_NONE)
-        walk_done(w, n, t, out);
-    else
-        walk_put(out, &next);
+        gram_walk_enter(w, walk_chosen(w, n, to), t->parent, &next);
+    walk_put(out, &next);
 }
 
 /* --- free text ----------------------------------------------------------------------------- */
@@ -186,7 +193,8 @@ static void walk_open(struct gram_walk *w, const struct gram_node *n, const stru
         return;
     }
     gram_walk_enter(w, *gram_list(w->g, n->first + id), t->parent, &next);
-    walk_put(out, &next);
+    if (gram_node(w->g, next.node)->height != GRAM_NONE)
+        walk_put(out, &next);
 }
 
 /* --- strings ------------------------------------------------------------------------------- */
@@ -672,7 +680,8 @@ bool gram_walk_can_end(const struct gram_walk *w, const struct gram_thread *t)
                      (n->kind == GRAM_KIND_CHOICE && t->pos &&
                       gram_leaf(w->g, t->dfa)->id != GRAM_NONE);
     if (is_at_end) {
-        gram_walk_enter(w, n->next, t->parent, &next);
+        uint32_t to = n->kind == GRAM_KIND_CHOICE ? walk_chosen(w, n, t->dfa) : n->next;
+        gram_walk_enter(w, to, t->parent, &next);
         return gram_walk_can_end(w, &next);
     }
     for (uint32_t i = 0; n->kind == GRAM_KIND_FORK && i < n->count; i++) {
@@ -681,6 +690,12 @@ bool gram_walk_can_end(const struct gram_walk *w, const struct gram_thread *t)
             return true;
     }
     return n->kind == GRAM_KIND_END || (n->kind == GRAM_KIND_OPEN && n->can_end);
+}
+
+bool gram_walk_is_free(const struct gram_walk *w, const struct gram_thread *t)
+{
+    const struct gram_node *n = gram_node(w->g, t->node);
+    return n->kind == GRAM_KIND_OPEN && n->can_end;
 }
 
 bool gram_walk_is_done(const struct gram_walk *w, const struct gram_thread *t)

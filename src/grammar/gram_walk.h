@@ -25,7 +25,7 @@ enum gram_kind {
 struct gram_node {
     enum gram_kind kind;
     uint32_t next;         /* CALL, MEMBERS, ITEMS: where it goes on behind the rule */
-    uint32_t first, count; /* BYTES: bytes; FORK, ITEMS, OPEN: lists; MEMBERS: properties */
+    uint32_t first, count; /* BYTES: bytes; FORK, ITEMS, OPEN, CHOICE: lists; MEMBERS: properties */
     uint32_t rule;         /* CALL; MEMBERS: more; ITEMS: rest */
     uint32_t trie;         /* CHOICE, MEMBERS: names; TEXT: except; OPEN: markers */
     uint32_t dfa;          /* PATTERN, TEXT */
@@ -119,6 +119,8 @@ struct gram_walk {
 void gram_walk_step(struct gram_walk *w, const struct gram_thread *t, uint8_t byte,
                     struct gram_threads *out);
 bool gram_walk_can_end(const struct gram_walk *w, const struct gram_thread *t);
+/* Anything may follow but what breaks a marker's ban, and it may end. */
+bool gram_walk_is_free(const struct gram_walk *w, const struct gram_thread *t);
 bool gram_walk_is_done(const struct gram_walk *w, const struct gram_thread *t);
 /* The thread before node (never RET), into *out. */
 void gram_walk_enter(const struct gram_walk *w, uint32_t node, uint32_t parent,
