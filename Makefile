@@ -70,7 +70,7 @@ endif
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
         bench-serve \
-        bench-tok run install clean FORCE
+        bench-tok bench-grammar test-schema run install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -301,10 +301,13 @@ full-programs: $(E2E_BINARIES) $(QUICK) $(TINY) $(REAL) $(VENV)/ok \
                tiny models templates asan-programs tsan-programs
 full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" "e2e=$(E2E)" "oracle=$(ORACLE)" \
-	    "templates=$(BUILD)/$(TEMPLATES)/templates_test $(BUILD)/templates" \
+	    "pairs=$(PAIRS)" "templates=$(BUILD)/$(TEMPLATES)/templates_test $(BUILD)/templates" \
 	    $(TOOL_TESTS) \
 	    $(QUICK) $(TINY) $(REAL) $(ASAN_QUICK) $(TSAN_QUICK)
 ORACLE = $(VENV)/bin/python tests/golden/logits/oracle.py $(BUILD)/models
+# Schemas that hypothesis makes, judged by jsonschema, against the automaton.
+PAIRS = $(VENV)/bin/python tests/golden/grammar/make_pairs.py \
+        --hunt $(BUILD)/tests/golden/grammar/schema_pairs_test -n 20000
 E2E = $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/e2e
 e2e: $(E2E_BINARIES) $(VENV)/ok tiny ## the binary from outside
 	$(E2E)
@@ -318,6 +321,9 @@ $(VENV_AGENTS)/ok: tests/agents/requirements.txt
 	@touch $@
 test-agents: $(SCRIPTED) $(BUILD)/shoal $(VENV_AGENTS)/ok tiny ## Claude Code and Codex at work
 	$(VENV_AGENTS)/bin/python -m pytest -q -p no:cacheprovider tests/agents
+
+test-schema: $(BUILD)/shoal $(VENV)/ok models ## structured output: 400 replies of two models
+	SHOAL_TEST=long $(E2E)/test_schema.py tests/e2e/test_tool_choice.py
 
 test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(TINY) $(REAL) tiny models
@@ -375,6 +381,22 @@ $(BUILD)/bench/%: bench/%.c $(LIB)
 bench-tok: $(BUILD)/bench/tok/tok_bench models ## text to ids, per real vocabulary
 	@cat docs/*.md src/*/*.[ch] | head -c 1000000 >$(BUILD)/bench/tok/text
 	@for m in $(BUILD)/models/*.gguf; do $< $$m $(BUILD)/bench/tok/text || exit 1; done
+
+# Masks of structured output beside llguidance, and xgrammar where it can be installed (it brings
+# torch: XGRAMMAR=1 asks for it).
+VENV_GRAMMAR = $(BUILD)/venv-grammar
+GRAMMAR_OUT  = $(BUILD)/bench/grammar/out
+$(VENV_GRAMMAR)/ok: bench/grammar/requirements.txt
+	@echo "  VENV   $(VENV_GRAMMAR)"
+	@$(PYTHON) -m venv $(VENV_GRAMMAR)
+	@$(VENV_GRAMMAR)/bin/pip install -q --disable-pip-version-check -r $< \
+	    $(if $(XGRAMMAR),xgrammar==$(XGRAMMAR_VERSION))
+	@touch $@
+XGRAMMAR_VERSION = 0.2.9
+bench-grammar: $(BUILD)/bench/grammar/grammar_bench $(VENV_GRAMMAR)/ok models ## what a mask costs
+	@mkdir -p $(GRAMMAR_OUT)
+	@$< $(SERVE_MODEL) $(GRAMMAR_OUT) bench/grammar/tools.txt tests/golden/grammar/pairs.txt
+	@$(VENV_GRAMMAR)/bin/python bench/grammar/grammar_peer.py $(GRAMMAR_OUT)
 
 # ---------------------------------------------------------------- sanitizers, fuzzing
 

@@ -127,3 +127,67 @@ bool dialect_field_stream_options(struct dialect_read *r, struct json v)
         return dialect_read_wrong(r, v, "object");
     return json_kind(usage) <= JSON_KIND_NULL || dialect_read_bool(r, usage, &r->st->include_usage);
 }
+
+/* --- vLLM's structured output ------------------------------------------------------------ */
+
+static bool field_set_format(struct dialect_read *r, struct json v, enum api_format_kind kind,
+                             str text)
+{
+    if (!dialect_read_can(r, DIALECT_SCHEMA))
+        return dialect_read_later(r, v, "structured output is");
+    if (r->rq->format.kind != API_FORMAT_TEXT)
+        return dialect_read_fail(r, ERR_REQUEST, v, "only one format for a reply expected");
+    r->rq->format = (struct api_format){.kind = kind, .text = text, .strict = true};
+    return true;
+}
+
+bool dialect_field_guided_json(struct dialect_read *r, struct json v)
+{
+    str text = json_raw(v);
+    if (json_kind(v) == JSON_KIND_STRING && !dialect_read_text(r, v, &text))
+        return false;
+    if (json_kind(v) != JSON_KIND_STRING && json_kind(v) != JSON_KIND_OBJECT)
+        return dialect_read_wrong(r, v, "a schema, as an object or as text,");
+    return field_set_format(r, v, API_FORMAT_SCHEMA, text);
+}
+
+bool dialect_field_guided_regex(struct dialect_read *r, struct json v)
+{
+    str text;
+    return dialect_read_text(r, v, &text) && field_set_format(r, v, API_FORMAT_REGEX, text);
+}
+
+bool dialect_field_guided_choice(struct dialect_read *r, struct json v)
+{
+    struct json_walk w = json_walk(v);
+    if (json_kind(v) != JSON_KIND_ARRAY || json_count(v) == 0)
+        return dialect_read_wrong(r, v, "array of texts");
+    while (json_next(&w))
+        if (json_kind(w.value) != JSON_KIND_STRING)
+            return dialect_read_wrong(r, w.value, "text");
+    return field_set_format(r, v, API_FORMAT_CHOICE, json_raw(v));
+}
+
+static bool field_json_object(struct dialect_read *r, struct json v)
+{
+    bool on;
+    return dialect_read_bool(r, v, &on) &&
+           (!on || field_set_format(r, v, API_FORMAT_JSON, STR("")));
+}
+
+bool dialect_field_structured(struct dialect_read *r, struct json v)
+{
+    static const struct dialect_field fields[] = {
+        {"json", DIALECT_KIND_READ, 0, dialect_field_guided_json},
+        {"regex", DIALECT_KIND_READ, 0, dialect_field_guided_regex},
+        {"choice", DIALECT_KIND_READ, 0, dialect_field_guided_choice},
+        {"json_object", DIALECT_KIND_READ, 0, field_json_object},
+        {"grammar", DIALECT_KIND_REFUSED, 0, NULL},
+        {"structural_tag", DIALECT_KIND_REFUSED, 0, NULL},
+        {"whitespace_pattern", DIALECT_KIND_IGNORED, 0, NULL},
+        {"disable_any_whitespace", DIALECT_KIND_SKIPPED, 0, NULL},
+        {"disable_fallback", DIALECT_KIND_SKIPPED, 0, NULL},
+        {"disable_additional_properties", DIALECT_KIND_IGNORED, 0, NULL},
+    };
+    return dialect_read_object(r, v, fields, countof(fields));
+}

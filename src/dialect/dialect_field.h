@@ -21,6 +21,11 @@ bool dialect_field_priority(struct dialect_read *r, struct json v);     /* negat
 bool dialect_field_context_max(struct dialect_read *r, struct json v);
 bool dialect_field_skip_special(struct dialect_read *r, struct json v); /* only true */
 bool dialect_field_stream_options(struct dialect_read *r, struct json v); /* include_usage */
+/* vLLM's structured output: one of them sets the format. */
+bool dialect_field_guided_json(struct dialect_read *r, struct json v);
+bool dialect_field_guided_regex(struct dialect_read *r, struct json v);
+bool dialect_field_guided_choice(struct dialect_read *r, struct json v);
+bool dialect_field_structured(struct dialect_read *r, struct json v);
 /* An array of at most max token ids into the arena. */
 bool dialect_field_ids(struct dialect_read *r, struct json v, uint32_t max, const int32_t **ids,
                        uint32_t *count);

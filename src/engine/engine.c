@@ -75,7 +75,8 @@ static void engine_fill_model(struct api_model *m, const struct model_file *f,
         .parameters = engine_parameters(f),
         .quant = engine_quant(f),
         .license = engine_text(f, "general.license"),
-        .caps = API_CAP_LOGPROBS | API_CAP_N | API_CAP_CONTINUE_TEXT | API_CAP_CONTINUE_TOKENS,
+        .caps = API_CAP_LOGPROBS | API_CAP_N | API_CAP_CONTINUE_TEXT | API_CAP_CONTINUE_TOKENS |
+                API_CAP_SCHEMA,
     };
     if (r)
         m->caps |= API_CAP_CHAT;
@@ -194,6 +195,9 @@ static bool engine_open_text(struct engine *en, const struct api_load *l, struct
     str chat_template = arena_copy(&en->arena, l->chat_template);
     if (!engine_render(&en->render, en->file, tok_vocab(en->tok), chat_template, &en->arena, e))
         return false;
+    en->constrain = constrain_new(tok_vocab(en->tok));
+    if (!en->constrain)
+        return err_set(e, ERR_MEMORY, "model: no memory");
     if (vocab_count(tok_vocab(en->tok)) > en->hparams.n_vocab)
         return err_set(e, ERR_FORMAT, "model: %u tokens in the vocabulary, but %u rows of output",
                        vocab_count(tok_vocab(en->tok)), en->hparams.n_vocab);
@@ -425,6 +429,7 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     en->prompt.tok = en->tok;
     en->prompt.vocab = tok_vocab(en->tok);
     en->prompt.render = en->render;
+    en->prompt.constrain = en->constrain;
     en->prompt.context_max = en->budget.context_max;
     en->prompt.model_hash = en->model.model_hash;
     engine_defaults(en);
@@ -474,6 +479,7 @@ void engine_close(struct engine *en)
     if (en->trie.nodes)
         kv_trie_deinit(&en->trie);
     mem_deinit(&en->mem);
+    constrain_free(en->constrain);
     tok_close(en->tok);
     model_file_close(en->file);
     arena_deinit(&en->arena);

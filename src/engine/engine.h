@@ -30,6 +30,7 @@ struct engine {
     struct hparams hparams;
     struct tok *tok;
     struct render *render;
+    struct constrain *constrain;
     struct plan plan;
     struct weights weights;
     const struct backend *backend;

@@ -258,6 +258,7 @@ static bool host_load(struct host *h, const struct api_load *l, struct err *e)
         .backend = m->backend, .device = m->device, .prepared = m->prepared, .limits = m->limits,
         .layout = &m->layout, .pool = &m->pool,
         .trie = m->has_trie ? &m->trie : NULL, .vocab = m->prompt.vocab, .mem = &m->mem,
+        .logits_count = m->hparams.n_vocab,
         .clock = chrono_real, .sink = {host_gather, h}, .model = m->model.name,
         .model_hash = m->model.model_hash, .loop_tokens = l->loop_tokens,
         .step_target_ms = l->step_target_ms, .reserve_tokens = SCHED_RESERVE_TOKENS,

@@ -22,6 +22,7 @@ void prompt_job_free(struct job *j)
 {
     struct arena a = j->arena;
     list_remove(&j->link);
+    constrain_drop(&j->constraint);
     arena_deinit(&a);
 }
 
@@ -37,13 +38,6 @@ static bool prompt_check_built(const struct api_request *rq, struct api_error *e
 {
     if (rq->kind == API_KIND_EMBED)
         return prompt_refuse(e, "input", "embeddings are");
-    if (rq->tool_choice > API_TOOL_CHOICE_NONE)
-        return prompt_refuse(e, "tool_choice", "required and named calls are");
-    for (uint32_t i = 0; i < rq->tools_count; i++)
-        if (rq->tools[i].strict)
-            return prompt_refuse(e, "tools", "strict tools are");
-    if (rq->format.kind != API_FORMAT_TEXT)
-        return prompt_refuse(e, "format", "structured output is");
     if (rq->truncate != API_TRUNCATE_NONE)
         return prompt_refuse(e, "truncate", "dropping old rounds is");
     if (rq->echo && rq->logprobs)
@@ -318,6 +312,15 @@ static bool prompt_make_all(const struct prompt_model *m, struct job *j, struct 
     return true;
 }
 
+static bool prompt_constrain(const struct prompt_model *m, struct job *j, struct api_error *e)
+{
+    const struct reply *r = &j->reply;
+    const struct constrain_ask ask = {.rq = &j->rq, .format = r->format, .tools = r->tools,
+                                      .begin = r->begin, .one_call = r->one_call};
+    return prompt_is_answer(j) || j->rq.kind == API_KIND_PREFILL ||
+           constrain_make(m->constrain, &ask, &j->arena, &j->constraint, e);
+}
+
 bool prompt_make(const struct prompt_model *m, struct job *j, struct api_error *e)
 {
     struct tok_ids ids;
@@ -331,7 +334,7 @@ bool prompt_make(const struct prompt_model *m, struct job *j, struct api_error *
     tok_ids_init(&ids, TOK_TEXT_MAX);
     bool ok = prompt_make_all(m, j, &ids, e);
     tok_ids_deinit(&ids);
-    return ok;
+    return ok && prompt_constrain(m, j, e);
 }
 
 /* --- answers without a model --------------------------------------------------------------- */

@@ -19,6 +19,7 @@
 #include "api/api_event.h"
 #include "base/list.h"
 #include "chat/render.h"
+#include "engine/constrain.h"
 #include "engine/reply.h"
 #include "text/tok.h"
 
@@ -27,6 +28,7 @@ struct prompt_model {
     struct tok *tok;
     const struct vocab *vocab;
     const struct render *render; /* NULL: no template */
+    struct constrain *constrain; /* compiled grammars */
     struct api_request defaults; /* values of the model's own for what `given` names here */
     uint32_t context_max;        /* tokens of one conversation */
     uint64_t model_hash;
@@ -54,6 +56,7 @@ struct job {
     struct prompt *prompts; /* [prompts_count]; choice c has prompt c / rq.n */
     uint32_t prompts_count;
     struct prompt_begun *begun; /* [api_request_choices(rq)] or NULL */
+    struct constraint constraint; /* what the reply must be */
     struct reply reply;         /* how what the model says is read */
     const struct api_note *notes;
     uint32_t notes_count;
@@ -75,7 +78,7 @@ struct job *prompt_job(struct arena *a, const struct api_request *rq);
 void prompt_job_free(struct job *j);
 
 /* Fills prompts, begun, notes, context_max; replaces values not given by the model's own. False
- * with what the client shall read: ERR_UNSUPPORTED for what is not built (formats, images,
+ * with what the client shall read: ERR_UNSUPPORTED for what is not built (images,
  * embeddings), ERR_CONTEXT, ERR_REQUEST, ERR_LIMIT. */
 BASE_USE_RESULT bool prompt_make(const struct prompt_model *m, struct job *j, struct api_error *e);
 

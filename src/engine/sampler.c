@@ -1,6 +1,9 @@
 #include "engine/sampler.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+#include "tensor/sample.h"
 
 #define SAMPLER_BAN_BIAS (-100.0f) /* BEHAVIOUR 5.7: -100 bans */
 
@@ -126,4 +129,96 @@ uint32_t sampler_adjust(const struct sampler *s, uint32_t row, struct logit_adju
                     -(rq->presence_penalty +
                       rq->frequency_penalty * (float)s->reply.entries[i].value));
     return o.count;
+}
+
+/* --- a draw again ---------------------------------------------------------------------------- */
+
+static int sampler_by_logit(const void *a, const void *b)
+{
+    const struct sampler_item *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit < y->logit ? 1 : -1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int sampler_by_p(const void *a, const void *b)
+{
+    const struct sampler_item *x = a, *y = b;
+    if (x->p != y->p)
+        return x->p > y->p ? 1 : -1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Probabilities at temperature 1, by rank. */
+static void sampler_weigh(struct sampler_item *items, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += items[i].p = exp((double)items[i].logit - (double)items[0].logit);
+    for (uint32_t i = 0; i < count; i++)
+        items[i].p /= sum;
+}
+
+/* Those whose surprise is nearest to the expected one, until they have typical_p. */
+static uint32_t sampler_typical(struct sampler_item *items, uint32_t count, float typical_p)
+{
+    double entropy = 0, sum = 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        entropy -= items[i].p > 0 ? items[i].p * log(items[i].p) : 0;
+    for (uint32_t i = 0; i < count; i++)
+        items[i].p = items[i].p > 0 ? fabs(-log(items[i].p) - entropy) : INFINITY;
+    double best = (double)items[0].logit, total = 0;
+    for (uint32_t i = 0; i < count; i++)
+        total += exp((double)items[i].logit - best);
+    qsort(items, count, sizeof *items, sampler_by_p);
+    while (kept < count && sum <= (double)typical_p * total)
+        sum += exp((double)items[kept++].logit - best);
+    qsort(items, kept, sizeof *items, sampler_by_logit);
+    sampler_weigh(items, kept);
+    return kept;
+}
+
+static uint32_t sampler_limit(const struct sample_row *row, struct sampler_item *items,
+                              uint32_t count)
+{
+    if (row->top_k && row->top_k < count)
+        count = row->top_k;
+    sampler_weigh(items, count);
+    if (row->typical_p < 1)
+        count = sampler_typical(items, count, row->typical_p);
+    if (row->top_p < 1) {
+        double sum = 0;
+        uint32_t kept = 0;
+        while (kept < count && sum < (double)row->top_p)
+            sum += items[kept++].p;
+        count = kept ? kept : 1;
+    }
+    while (row->min_p > 0 && count > 1 && items[count - 1].p < (double)row->min_p * items[0].p)
+        count--;
+    return count;
+}
+
+int32_t sampler_redraw(const struct sample_row *row, const float *logits, uint32_t count,
+                       const uint32_t *mask, struct sampler_item *items)
+{
+    uint32_t n = 0;
+    for (uint32_t id = 0; id < count; id++)
+        if (mask[id / 32] >> (id % 32) & 1 && logits[id] > -INFINITY)
+            items[n++] = (struct sampler_item){0, logits[id], (int32_t)id};
+    if (n == 0)
+        return -1;
+    qsort(items, n, sizeof *items, sampler_by_logit);
+    if (row->temperature == 0)
+        return items[0].id;
+    n = sampler_limit(row, items, n);
+    double total = 0, at = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += items[i].p = exp(((double)items[i].logit - (double)items[0].logit) /
+                                  (double)row->temperature);
+    double u = (double)sample_uniform(row->seed, row->position, row->draw) * total;
+    for (uint32_t i = 0; i < n; i++)
+        if ((at += items[i].p) > u)
+            return items[i].id;
+    return items[n - 1].id;
 }

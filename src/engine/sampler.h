@@ -1,6 +1,7 @@
 /* sampler - what one sequence asks of the op `sample`: its row, and how its logits are adjusted.
  *
  * Owns:      the chain of BEHAVIOUR 7.2 up to the draw: bias, bans, penalties and their counts.
+ *            The whole chain once more for a draw again (sched_gram).
  * Not:       filters and the draw (op sample), grammars (constrain), text (output).
  * Invariant: a pure function of the request, the tokens so far and the position in the reply; so a
  *            reply goes on bit-equal wherever it was cut. Adjustments of one id stand in the order
@@ -48,5 +49,15 @@ struct sample_row sampler_row(const struct sampler *s);
 /* Writes entries for output row `row`; returns their number, at most max (ours to keep). */
 uint32_t sampler_adjust(const struct sampler *s, uint32_t row, struct logit_adjust *out,
                         uint32_t max);
+
+struct sampler_item {
+    double p;
+    float logit;
+    int32_t id;
+};
+/* A draw as op sample's, by its definition (cpu/ref/ref_sample.c), from logits[count] that are
+ * adjusted already; only ids whose bit in mask is 1. items[count] is scratch. -1: there is none. */
+int32_t sampler_redraw(const struct sample_row *row, const float *logits, uint32_t count,
+                       const uint32_t *mask, struct sampler_item *items);
 
 #endif

@@ -4,7 +4,7 @@
 
 #define SCHED_TOLD_TOKENS 256u /* a prompt of so many is told of: its first token is not near */
 #define SCHED_PROGRESS_MS 250
-#define SCHED_EVENTS_OWN  (API_NOTES_MAX * 2 + 8) /* of one batch beside what a sequence says */
+#define SCHED_EVENTS_OWN  (API_NOTES_MAX * 3 + 8) /* of one batch beside what a sequence says */
 #define SCHED_EVENTS_MAX  ((size_t)1 << 20)
 
 static int64_t sched_ns(const struct sched *s) { return chrono_ns(&s->o.clock); }
@@ -115,6 +115,7 @@ static void sched_start(struct sched *s, struct job *j)
     j->first_ns = sched_ns(s);
     sched_notes(s, j->rq.notes, j->rq.notes_count);
     sched_notes(s, j->notes, j->notes_count);
+    sched_notes(s, j->constraint.notes, j->constraint.notes_count);
     if (j->rq.kind == API_KIND_PREFILL)
         return;
     sched_event(s, API_EVENT_STARTED)->started = (struct api_started){
@@ -251,6 +252,14 @@ void sched_submit(struct sched *s, struct job *j)
         sched_fail(s, j, &why);
         return;
     }
+    bool is_bound = j->constraint.gram != NULL;
+    if (is_bound && !sched_gram_open(&s->gram, &j->constraint, &s->o.limits, s->o.logits_count,
+                                     &why)) {
+        j->choices = 0;
+        sched_fail(s, j, &why);
+        return;
+    }
+    o.masks = s->gram.masks;
     for (uint32_t c = 0; c < j->choices; c++)
         if (!seq_init(&j->seqs[c], j, c, &o, &why)) {
             j->choices = c + 1;
@@ -363,7 +372,8 @@ static void sched_build(struct sched *s, struct step *step)
         .ids = t->ids, .pos = t->pos, .seq = t->seq, .out_rows = t->out_rows,
         .kv = {.len = t->len}, .copies = s->o.pool->copies,
         .copies_count = s->o.pool->copies_count,
-        .adjust = t->adjust, .adjust_count = t->adjust_count, .sample = t->sample};
+        .adjust = t->adjust, .adjust_count = t->adjust_count, .sample = t->sample,
+        .mask = sched_gram_rows(&s->gram, t->outs, t->outs_count)};
     for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
         step->kv.pages[g] = t->pages[g];
         step->kv.pages_max[g] = s->o.limits.pages_max[g];
@@ -384,6 +394,16 @@ static void sched_progress_event(struct sched *s, struct seq *q)
     sched_emit(s, q->job, NULL);
 }
 
+static bool sched_pick(struct sched *s, struct seq *q, uint32_t row, struct seq_sampled *r,
+                       struct err *e)
+{
+    const struct sched_gram_draw d = {
+        .backend = s->o.backend, .device = s->o.device, .prepared = s->o.prepared,
+        .adjust = s->set.adjust, .adjust_count = s->set.adjust_count, .row = row,
+        .sample = s->set.sample[row]};
+    return sched_gram_pick(&s->gram, q, &d, &r->id, &r->logprob, e);
+}
+
 static void sched_take(struct sched *s, struct seq *q, const struct step_out *out, uint32_t i)
 {
     struct seq_sampled r = {.id = out->ids[i], .logprob = out->logprob[i]};
@@ -393,6 +413,10 @@ static void sched_take(struct sched *s, struct seq *q, const struct step_out *ou
         r.top_ids = out->raw_ids + (size_t)i * s->o.limits.top_max;
         r.top_logits = out->raw_val + (size_t)i * s->o.limits.top_max;
         r.lse = out->lse[2 * i];
+    }
+    if (gram_is_on(&q->gram) && !q->forced_left && !sched_pick(s, q, i, &r, &why)) {
+        sched_fail(s, q->job, &why);
+        return;
     }
     if (!vocab_has(s->o.vocab, r.id) || !seq_take(q, &r, &said) ||
         !buf_reserve(&s->events, (said.events_count + SCHED_EVENTS_OWN) * sizeof *said.events)) {
@@ -504,5 +528,6 @@ void sched_deinit(struct sched *s)
 {
     list_each (link, &s->jobs)
         sched_free(s, list_item(link, struct job, link));
+    sched_gram_deinit(&s->gram);
     buf_deinit(&s->events);
 }

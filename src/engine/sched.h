@@ -22,6 +22,7 @@
 
 #include "base/chrono.h"
 #include "base/mem.h"
+#include "engine/sched_gram.h"
 #include "engine/sched_policy.h"
 #include "engine/seq.h"
 #include "kv/kv_trie.h"
@@ -39,6 +40,7 @@ struct sched_options {
     struct kv_pool *pool;
     struct kv_trie *trie;       /* NULL: no prefix reuse */
     const struct vocab *vocab;
+    uint32_t logits_count;      /* ids of a row of logits; 0: no grammars */
     struct mem *mem;            /* arrays come from here */
     struct chrono clock;
     struct api_sink sink;
@@ -83,6 +85,7 @@ struct sched {
     uint32_t *rows;      /* [seqs_max] of the step at hand */
     struct seq_pages *slot_pages; /* [seqs_max][groups] */
     struct sched_set set;
+    struct sched_gram gram;
     struct buf events;   /* struct api_event of the batch at hand */
     struct sched_pace pace;
     struct sched_stats stats;

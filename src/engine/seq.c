@@ -94,6 +94,18 @@ static void seq_read(struct seq *s, int32_t id, bool *ok)
         seq_check_budget(s);
 }
 
+/* Moves along the grammar. False: the token does not fit, as only one from outside can. */
+static bool seq_follow(struct seq *s, int32_t id)
+{
+    if (!gram_is_on(&s->gram))
+        return true;
+    if (id != s->gram_id && !gram_mask_try(s->masks, &s->gram, id, &s->gram_next))
+        return false;
+    s->gram = s->gram_next;
+    s->gram_id = VOCAB_NONE;
+    return true;
+}
+
 /* Appends the token, moves every state along, adds what may be said to the output's events. */
 static bool seq_feed(struct seq *s, int32_t id)
 {
@@ -106,6 +118,9 @@ static bool seq_feed(struct seq *s, int32_t id)
         seq_end(s, API_DONE_EOS);
     else
         seq_read(s, id, &ok);
+    if (gram_is_on(&s->gram) && s->state != SEQ_STATE_DONE &&
+        gram_mask_is_done(s->masks, &s->gram))
+        seq_end(s, API_DONE_SCHEMA_END);
     uint32_t tokens_max = s->job->rq.tokens_max;
     if (tokens_max && s->used_count >= tokens_max)
         seq_end(s, API_DONE_MAX_TOKENS);
@@ -114,19 +129,23 @@ static bool seq_feed(struct seq *s, int32_t id)
     if (seq_is_looping(s, id))
         seq_end(s, API_DONE_LOOP);
     if (s->state == SEQ_STATE_DONE) {
-        ok = ok && output_end(&s->output, s->done != API_DONE_EOS);
-        if (s->done == API_DONE_EOS && output_has_calls(&s->output))
+        bool is_whole = s->done == API_DONE_EOS || s->done == API_DONE_SCHEMA_END;
+        ok = ok && output_end(&s->output, !is_whole);
+        if ((s->done == API_DONE_EOS || s->done == API_DONE_SCHEMA_END) &&
+            output_has_calls(&s->output))
             s->done = API_DONE_CALLS;
     }
     return ok;
 }
 
-static bool seq_feed_begun(struct seq *s, const struct prompt_begun *b)
+static bool seq_feed_begun(struct seq *s, const struct prompt_begun *b, struct err *e)
 {
     for (uint32_t i = 0; i < b->count && s->state != SEQ_STATE_DONE; i++) {
         output_clear(&s->output);
+        if (!seq_follow(s, b->ids[i]))
+            return err_set(e, ERR_REQUEST, "resume: token %u does not fit the reply's format", i);
         if (!seq_feed(s, b->ids[i]))
-            return false;
+            return err_set(e, ERR_MEMORY, "request: no memory for %u tokens", b->count);
     }
     s->fed_count = seq_reply_count(s);
     s->sent_count = b->is_silent ? s->fed_count : 0;
@@ -159,15 +178,22 @@ bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_op
     for (uint32_t i = 0; ok && i < p->count; i++)
         ok = buf_add_bytes(&s->ids, &p->ids[i], sizeof p->ids[i]) &&
              sampler_add(&s->sampler, seq_ids(s), i + 1, false);
-    if (ok && j->begun)
-        ok = seq_feed_begun(s, &j->begun[choice]);
+    if (!ok)
+        return err_set(e, ERR_MEMORY, "request: no memory for %u tokens", p->count);
+    s->gram_id = VOCAB_NONE;
+    s->masks = o->masks;
+    if (j->constraint.gram && !gram_mask_open(s->masks, j->constraint.gram, &s->gram, e))
+        return false;
+    ok = !j->begun || seq_feed_begun(s, &j->begun[choice], e);
     output_clear(&s->output);
-    return ok || err_set(e, ERR_MEMORY, "request: no memory for %u tokens", p->count);
+    return ok;
 }
 
 void seq_deinit(struct seq *s)
 {
     list_remove(&s->link);
+    if (gram_is_on(&s->gram))
+        gram_mask_close(s->masks, &s->gram);
     sampler_deinit(&s->sampler);
     buf_deinit(&s->ids);
     output_deinit(&s->output);
@@ -278,7 +304,7 @@ bool seq_take(struct seq *s, const struct seq_sampled *r, struct seq_said *said)
         said->id = reply->close_ids[reply->close_count - s->forced_left];
     output_clear(&s->output);
     s->state = SEQ_STATE_DECODE;
-    if (!seq_feed(s, said->id))
+    if (!seq_follow(s, said->id) || !seq_feed(s, said->id))
         return false;
     bool has_bytes = s->output.bytes_in > bytes_before;
     if (s->job->rq.logprobs && has_bytes && !seq_hold_logprob(s, r))

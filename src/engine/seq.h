@@ -53,6 +53,10 @@ struct seq {
     uint32_t prompt_count, kv_count, context_max, loop_tokens;
     struct seq_pages pages[KV_GROUPS_MAX];
     struct sampler sampler;
+    struct gram_mask *masks; /* NULL: the reply is free */
+    struct gram_state gram;  /* where in its grammar it is */
+    struct gram_state gram_next; /* ... behind the token gram_id, which is not fed yet */
+    int32_t gram_id;
     struct output output;
     struct buf said;      /* struct api_event of the step at hand */
     struct buf logprobs;  /* struct seq_logprob of tokens whose text is not shown yet */
@@ -77,6 +81,7 @@ struct seq {
 struct seq_options {
     const struct vocab *vocab;
     uint32_t loop_tokens; /* 0: no guard */
+    struct gram_mask *masks; /* where the job has a constraint */
 };
 
 /* Fills the prompt, then feeds what the reply already has; it may be DONE after that. s lies in the

@@ -116,7 +116,7 @@ def test_ollama_num_predict_0_fills_the_cache(real, oll):
 
 def test_ollama_sdk_raises_what_is_refused(real, oll):
     for call, status, words in [
-            (lambda: oll.chat(model=real.model(), messages=SAY, format="json"), 501, "format"),
+            (lambda: oll.chat(model=real.model(), messages=SAY, format={"not": {}}), 400, "'not'"),
             (lambda: oll.chat(model=real.model(), messages=[{"role": "robot"}]), 400, "role"),
             (lambda: oll.chat(model=real.model(), messages=SAY, options={"top_p": 2.0}), 400,
              "options.top_p"),

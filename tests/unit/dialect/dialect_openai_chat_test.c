@@ -284,7 +284,8 @@ static const struct {
      ERR_UNSUPPORTED},
     {BODY(",\"response_format\":{\"type\":\"json_object\"}"),
      "response_format: structured output is not implemented yet", ERR_UNSUPPORTED},
-    {BODY(",\"guided_json\":{\"a\":1}"), "guided_json: not implemented yet", ERR_UNSUPPORTED},
+    {BODY(",\"guided_json\":{\"a\":1}"), "guided_json: structured output is not implemented yet",
+     ERR_UNSUPPORTED},
     {"{\"model\":\"m\",\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}",
      "messages[0].role: tools are not implemented yet", ERR_UNSUPPORTED},
 };
