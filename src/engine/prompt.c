@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "chat/output_partial.h"
 #include "engine/prompt_replay.h"
 
 #define PROMPT_TEXT_MAX ((size_t)16 << 20) /* bytes of a DECODE answer: half of a frame's limit */
@@ -219,21 +220,32 @@ static bool prompt_check_length(struct job *j, uint32_t prompt, uint32_t begun, 
     return false;
 }
 
-static str prompt_partial_text(const struct api_message *msg, struct arena *a, bool *ok)
+/* The parts as this model would have written them; markup of its format may be control tokens. */
+static bool prompt_partial_text(const struct prompt_model *m, struct job *j,
+                                const struct api_partial *p, struct tok_ids *ids,
+                                struct api_error *e)
 {
-    size_t len = 0, at = 0;
-    for (uint32_t i = 0; i < msg->parts_count; i++) {
-        *ok = *ok && msg->parts[i].kind == API_PART_TEXT;
-        len += msg->parts[i].text.len;
-    }
-    char *p = arena_alloc(a, len);
-    *ok = *ok && p;
-    for (uint32_t i = 0; *ok && i < msg->parts_count; i++) {
-        if (msg->parts[i].text.len)
-            memcpy(p + at, msg->parts[i].text.p, msg->parts[i].text.len);
-        at += msg->parts[i].text.len;
-    }
-    return str_view(p, at);
+    const struct prompt *prompt = &j->prompts[p->choice / j->rq.n];
+    const struct output_options o = reply_output(&j->reply, &j->rq, p->choice, prompt->ids,
+                                                 prompt->count);
+    struct buf text, marks;
+    struct err why;
+    buf_init(&text, TOK_TEXT_MAX);
+    buf_init(&marks, TOK_TEXT_MAX);
+    bool ok = output_partial_write(&o, &p->message, &text, &marks, &why);
+    size_t count = marks.len / sizeof(struct output_partial_mark);
+    struct tok_span *trusted = ok ? ARENA_ARRAY(&j->arena, struct tok_span, count) : NULL;
+    const struct output_partial_mark *mark = (const void *)marks.p;
+    for (size_t i = 0; trusted && i < count; i++)
+        trusted[i] = (struct tok_span){mark[i].from, mark[i].to};
+    const struct tok_text t = {.text = buf_view(&text), .trusted = trusted,
+                               .trusted_count = count};
+    if (ok && !trusted)
+        ok = err_set(&why, ERR_LIMIT, "request: out of its memory");
+    ok = ok && tok_encode(m->tok, &t, ids, &why);
+    buf_deinit(&text);
+    buf_deinit(&marks);
+    return ok || prompt_from(&why, "resume", e);
 }
 
 /* By ids where the model is the same (the draws go on bit by bit), else by the text. */
@@ -252,12 +264,8 @@ static bool prompt_partial(const struct prompt_model *m, struct job *j, struct t
         b->count = ids.count;
         return true;
     }
-    bool ok = true;
-    str text = prompt_partial_text(&p->message, &j->arena, &ok);
-    if (!ok)
-        return prompt_refuse(e, "resume", "going on inside another model's reasoning or call is");
     tok_ids_clear(scratch);
-    if (!prompt_encode(m, text, false, false, scratch, e) || !prompt_take(j, scratch, &ids, e))
+    if (!prompt_partial_text(m, j, p, scratch, e) || !prompt_take(j, scratch, &ids, e))
         return false;
     b->ids = ids.ids;
     b->count = ids.count;

@@ -1,8 +1,8 @@
 #include "engine/reply.h"
 
-#include "engine/prompt.h"
-
 #include <string.h>
+
+#include "engine/prompt.h"
 
 #define REPLY_MARKER_MAX 256
 

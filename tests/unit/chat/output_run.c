@@ -39,6 +39,15 @@ static void read_tools(struct api_request *rq, const char *text, struct arena *a
     rq->tools = tools;
 }
 
+void output_run_tools_make(struct output_tools *out, const char *list, struct arena *a)
+{
+    struct api_request *rq = ARENA_NEW(a, struct api_request);
+    struct err e;
+    api_request_init(rq);
+    read_tools(rq, list ? list : output_run_tools, a);
+    assert_true(output_tools_make(out, rq, a, &e));
+}
+
 struct state {
     struct output o;
     struct output_said *said;
@@ -108,15 +117,12 @@ void output_run(const struct output_run *r, str text, size_t first, size_t piece
 {
     struct state s = {.said = said, .last = API_EVENT_DONE};
     struct output_tools tools;
-    struct api_request rq;
     struct arena a;
     struct err e;
     str stops[countof(r->stops)];
     uint32_t stops_count = 0;
     arena_init(&a, 1 << 22);
-    api_request_init(&rq);
-    read_tools(&rq, r->tools ? r->tools : output_run_tools, &a);
-    assert_true(output_tools_make(&tools, &rq, &a, &e));
+    output_run_tools_make(&tools, r->tools, &a);
     while (stops_count < countof(stops) && r->stops[stops_count]) {
         stops[stops_count] = str_of(r->stops[stops_count]);
         stops_count++;

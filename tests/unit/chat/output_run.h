@@ -29,6 +29,8 @@ struct output_said {
     bool has_calls, is_stopped;
     uint32_t calls_begun, calls_done;
 };
+/* The tools of a list; NULL: output_run_tools. Lives in a. */
+void output_run_tools_make(struct output_tools *out, const char *list, struct arena *a);
 /* text in pieces of `piece` bytes, the first of them `first` bytes long. Fails the test if events
  * are out of order, text is no UTF-8 or finished arguments are no JSON. said->lines is cleared. */
 void output_run(const struct output_run *r, str text, size_t first, size_t piece,
