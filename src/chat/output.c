@@ -318,7 +318,7 @@ bool output_is_marker(const struct output_format *f, str token)
         return false;
     const str all[] = {r->section_open, r->section_close, r->call_open, r->call_close,
                        r->name_open, r->name_close, r->args_close, r->key_open, r->key_text,
-                       r->key_json, r->value_close, r->also[0], r->also[1]};
+                       r->key_json, r->value_close, r->also[0], r->also[1], r->also_close};
     for (size_t i = 0; i < countof(all); i++)
         if (holds(all[i], token))
             return true;
@@ -338,7 +338,7 @@ static uint32_t body_markers(const struct output *o, str *markers, uint32_t *ope
             markers[n++] = s;
     }
     *openers = n;
-    const str closes[] = {r->section_close, r->call_close};
+    const str closes[] = {r->section_close, r->call_close, r->also_close};
     for (size_t i = 0; o->calls_begun && i < countof(closes); i++) {
         str s = output_call_closer(closes[i]);
         if (s.len > 1) /* one letter is no marker */
@@ -365,7 +365,7 @@ static void show_body(struct output *o, size_t count, bool is_whole)
 
 static bool body_step(struct output *o, enum output_shape_end end)
 {
-    str text = output_shape_rest(o), markers[8];
+    str text = output_shape_rest(o), markers[OUTPUT_CALL_OPENERS + 3];
     uint32_t openers = 0;
     size_t at = 0, len = 0;
     if (text.len == 0)

@@ -228,7 +228,7 @@ bool output_call_after(struct output *o, enum output_shape_end end)
 {
     const struct output_row *r = o->o.format.calls;
     const str closes[] = {str_trim(r->args_close), str_trim(r->call_close),
-                          output_call_closer(r->section_close),
+                          output_call_closer(r->section_close), r->also_close,
                           r->shape == OUTPUT_SHAPE_NAMED ? STR("```") : STR("")};
     size_t len = 0;
     bool partly = false;

@@ -50,7 +50,7 @@ struct output_row {
     /* TAGS: the key's end before a string and before JSON (one text unless the format says which it
      * is); LITERAL: key_open, value_close are the quotes. */
     str key_open, key_text, key_json, value_close;
-    str also[2];            /* other openers that mean the same and that models write, too */
+    str also[2], also_close; /* other openers that models write too, and the closer of the first */
     bool is_bare;           /* a whole reply that begins with name_open is a call without opener */
     bool is_call_last;      /* one call a turn: nothing follows it */
 };

@@ -6,8 +6,8 @@
 
 #define REFS_MAX 16 /* $ref to $ref to ... */
 
-bool output_tools_make(struct output_tools *out, const struct api_request *rq, struct arena *a,
-                       struct err *e)
+bool output_tools_make(struct output_tools *out, const struct api_request *rq, bool needs_types,
+                       struct arena *a, struct err *e)
 {
     struct output_tool *rows = ARENA_ARRAY(a, struct output_tool, rq->tools_count);
     const struct json_options o = {.depth_max = OUTPUT_TOOLS_DEPTH_MAX};
@@ -20,7 +20,7 @@ bool output_tools_make(struct output_tools *out, const struct api_request *rq, s
         struct output_tool *row = &rows[n++];
         *row = (struct output_tool){.tool = tool};
         row->name = render_turn_tool_name(a, tool->name_space, tool->name);
-        row->has_schema = tool->kind == API_TOOL_FUNCTION && tool->schema.len &&
+        row->has_schema = needs_types && tool->kind == API_TOOL_FUNCTION && tool->schema.len &&
                           json_parse(&row->schema, tool->schema, &o, a, &ignored);
     }
     *out = (struct output_tools){rows, n};

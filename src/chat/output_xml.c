@@ -103,7 +103,7 @@ static bool pairs_step(struct output *o, enum output_shape_end end)
 {
     const struct output_row *r = o->o.format.calls;
     const str closes[] = {str_trim(r->args_close), str_trim(r->call_close),
-                          output_call_closer(r->section_close)};
+                          output_call_closer(r->section_close), r->also_close};
     output_shape_drop(o, output_shape_blanks(output_shape_rest(o)));
     o->call.look = 0;
     str text = output_shape_rest(o);

@@ -159,6 +159,33 @@ static struct render_turn *result_turn(struct render_turns *r, const struct api_
     return t;
 }
 
+/* No call in front of it has this result's id, or there is no call at all. */
+static bool is_orphan(const struct api_request *rq, uint32_t m, const struct api_part *p)
+{
+    if (p->id.len)
+        return call_of(rq, m, p->id) == NULL;
+    for (uint32_t k = m; k-- > 0;)
+        for (uint32_t i = 0; i < rq->messages[k].parts_count; i++)
+            if (rq->messages[k].parts[i].kind == API_PART_CALL)
+                return false;
+    return true;
+}
+
+/* Templates refuse a result without its call, or show it as if it answered another one. */
+static void add_orphan(struct render_turns *r, struct render_turn *t, const struct api_part *p,
+                       uint32_t origin)
+{
+    str id = p->id.len ? p->id : p->name;
+    str head = arena_printf(r->h->arena, "[tool result%s%.*s] ", id.len ? " " : "", STR_ARG(id));
+    char *text = head.p ? arena_alloc_text(r->h->arena, head.len + p->text.len) : NULL;
+    if (text == NULL)
+        return; /* the arena is full, which render_turn_read says */
+    memcpy(text, head.p, head.len);
+    if (p->text.len)
+        memcpy(text + head.len, p->text.p, p->text.len);
+    add_text(r, t, str_view(text, head.len + p->text.len), origin);
+}
+
 static void read_part(struct render_turns *r, uint32_t m, uint32_t i, str *last_id)
 {
     const struct api_message *message = &r->rq->messages[m];
@@ -166,13 +193,20 @@ static void read_part(struct render_turns *r, uint32_t m, uint32_t i, str *last_
     uint32_t origin = render_turn_mark(r, RENDER_CONTENT, m, i);
     bool is_result = p->kind == API_PART_RESULT ||
                      (p->kind == API_PART_IMAGE && message->role == API_ROLE_TOOL);
+    bool orphan = is_result && is_orphan(r->rq, m, p);
+    enum api_role role = orphan ? API_ROLE_USER : message->role;
+    is_result = is_result && !orphan;
     struct render_turn *t = is_result ? result_turn(r, p, m, origin, last_id)
                                       : r->turns_count ? &r->turns[r->turns_count - 1] : NULL;
     /* The turn of the message itself: made at the first part that is no result. */
-    if (!is_result && (t == NULL || t->message != m || t->role != message->role))
-        t = new_turn(r, message->role, m);
+    if (!is_result && (t == NULL || t->message != m || t->role != role))
+        t = new_turn(r, role, m);
     if (t == NULL)
         return;
+    if (orphan && p->kind == API_PART_RESULT) {
+        add_orphan(r, t, p, origin);
+        return;
+    }
     switch (p->kind) {
     case API_PART_TEXT: case API_PART_RESULT:
         add_text(r, t, p->text, origin);

@@ -93,6 +93,11 @@ static bool reply_close_ids(struct reply *r, const struct prompt_model *m, struc
     return copy ? true : api_error_set(e, ERR_LIMIT, NULL, STR(""), "request: out of its memory");
 }
 
+static bool reply_needs_types(const struct output_row *row)
+{
+    return row->shape == OUTPUT_SHAPE_TAGS && str_eq(row->key_text, row->key_json);
+}
+
 /* --- making it ------------------------------------------------------------------------------ */
 
 bool reply_make(struct reply *out, const struct prompt_model *m, const struct api_request *rq,
@@ -110,7 +115,7 @@ bool reply_make(struct reply *out, const struct prompt_model *m, const struct ap
         struct output_tools *tools = ARENA_NEW(a, struct output_tools);
         if (!tools)
             return api_error_set(e, ERR_LIMIT, NULL, STR("tools"), "request: out of its memory");
-        if (!output_tools_make(tools, rq, a, &why))
+        if (!output_tools_make(tools, rq, reply_needs_types(out->format.calls), a, &why))
             return api_error_set(e, why.code, NULL, STR("tools"), "%s", why.text);
         out->tools = tools;
     }

@@ -154,7 +154,7 @@ static void format_of(struct json want, struct output_format *f, struct arena *a
     assert_true(output_table_choose(f, STR(""), templates, STR(""), &e));
 }
 
-static void test_what_a_template_prints_is_read_back_at_every_split(void **state)
+static void test_B17_what_a_template_prints_is_read_back_at_every_split(void **state)
 {
     (void)state;
     const struct json_options opt = {.depth_max = 64};
@@ -177,7 +177,7 @@ static void test_what_a_template_prints_is_read_back_at_every_split(void **state
     assert_true(file_read(&body, "tests/golden/outputs/outputs.json", SIZE_MAX_, &a, &e));
     assert_true(json_parse(&all, body, &opt, &a, &e));
     read_tools(&rq, json_member(all, "tools"), &a);
-    assert_true(output_tools_make(&tools, &rq, &a, &e));
+    assert_true(output_tools_make(&tools, &rq, true, &a, &e));
     struct json_walk w = json_walk(json_member(all, "cases"));
     while (json_next(&w)) {
         struct output_options o = {.tools = &tools, .begin = begin_of(w.value)};
@@ -205,7 +205,7 @@ static void test_what_a_template_prints_is_read_back_at_every_split(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_a_template_prints_is_read_back_at_every_split),
+        cmocka_unit_test(test_B17_what_a_template_prints_is_read_back_at_every_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

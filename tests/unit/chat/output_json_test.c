@@ -50,6 +50,11 @@ static void test_hermes_calls_and_the_prose_around_them(void **state)
         {"<tool_call>\n{\"name\": \"noargs\", \"arguments\": {}}}\n</tool_call>x",
          "C:noargs:{}\nE\nT:x"},
         {"<tool_call>\n{\"name\": \"noargs\", \"arguments\": {}\n</tool_call>", "C:noargs:{}\nE"},
+        /* B14: any key. */
+        {"<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": {\"bool\": {\"must\": [{"
+         "\"range\": {\"@timestamp\": {\"gte\": \"now-1h\"}}}]}}, \"a.b\": {\"\": 0}}}</tool_call>",
+         "C:search:{\"query\": {\"bool\": {\"must\": [{\"range\": {\"@timestamp\": {\"gte\": "
+         "\"now-1h\"}}}]}}, \"a.b\": {\"\": 0}}\nE"},
         /* What can only be meant one way is repaired: line feeds in strings, "\d". */
         {"<tool_call>{\"name\": \"search\", \"arguments\": {\"q\": \"a\nb\\d\\u00e9\"}}"
          "</tool_call>", "C:search:{\"q\": \"a\\nb\\\\d\\u00e9\"}\nE"},
@@ -59,7 +64,7 @@ static void test_hermes_calls_and_the_prose_around_them(void **state)
     check(&r, rows, countof(rows));
 }
 
-static void test_a_malformed_call_is_shown_once_as_text(void **state)
+static void test_B10_B14_a_malformed_call_is_shown_once_as_text(void **state)
 {
     (void)state;
     const struct output_run r = {.format = "hermes"};
@@ -225,7 +230,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hermes_calls_and_the_prose_around_them),
-        cmocka_unit_test(test_a_malformed_call_is_shown_once_as_text),
+        cmocka_unit_test(test_B10_B14_a_malformed_call_is_shown_once_as_text),
         cmocka_unit_test(test_what_was_streamed_of_a_call_that_breaks_stands_and_has_no_end),
         cmocka_unit_test(test_a_reply_whose_calls_are_whole_says_so),
         cmocka_unit_test(test_one_call_ends_the_reply_where_the_request_says_so),

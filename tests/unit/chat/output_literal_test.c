@@ -9,7 +9,7 @@
 
 #define Q(text) "<|\"|>" text "<|\"|>"
 
-static void test_own_literals_become_json(void **state)
+static void test_B11_own_literals_become_json(void **state)
 {
     (void)state;
     static const struct {
@@ -24,6 +24,8 @@ static void test_own_literals_become_json(void **state)
         {"<|tool_call>call:search{q:bare words,mix:-1e5,filters:[" Q("a") "," Q("b") ",1]}"
          "<tool_call|>", "C:search:{\"q\": \"bare words\", \"mix\": -1e5, \"filters\": [\"a\", "
          "\"b\", 1]}\nE"},
+        {"<|tool_call>call:search{q:" Q("it's \"q\" \\ \n{\"a\":1} <b> <| \"|>") "}<tool_call|>",
+         "C:search:{\"q\": \"it's \\\"q\\\" \\\\ \\n{\\\"a\\\":1} <b> <| \\\"|>\"}\nE"},
         {"<|tool_call>nothing<tool_call|>", "T:<|tool_call>nothing<tool_call|>"},
         {"<|tool_call>call:search{q:" Q("a") "]}<tool_call|>", "C:search:{\"q\": \"a\"\nT:]}"},
         {"<|tool_call>call:search{q:<|\"|>ab", "C:search:{\"q\": \"ab"},
@@ -36,7 +38,7 @@ static void test_own_literals_become_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_literals_become_json),
+        cmocka_unit_test(test_B11_own_literals_become_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

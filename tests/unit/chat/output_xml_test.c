@@ -20,7 +20,7 @@ static void check(const struct output_run *r, const struct row *rows, size_t cou
 #define CALL(text) "<tool_call>\n<function=" text "</function>\n</tool_call>"
 #define P(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
 
-static void test_values_are_typed_by_the_schema(void **state)
+static void test_B13_values_are_typed_by_the_schema(void **state)
 {
     (void)state;
     const struct output_run r = {.format = "function-xml"};
@@ -47,12 +47,14 @@ static void test_values_are_typed_by_the_schema(void **state)
         {CALL("search>\n<parameter=q>x</parameter>\n<parameter=opt>y</parameter>\n"),
          "C:search:{\"q\": \"x\", \"opt\": \"y\"}\nE"},
         {CALL("search>\n<parameter=q>\r\nx\r\n</parameter>\n"), "C:search:{\"q\": \"x\"}\nE"},
+        {CALL("search>\n" P("q", "\n  x")), "C:search:{\"q\": \"\\n  x\"}\nE"},
+        {CALL("get_weather>\n" P("city", "007")), "C:get_weather:{\"city\": \"007\"}\nE"},
         {CALL("search>\n<parameter=q>\n</parameter>\n"), "C:search:{\"q\": \"\"}\nE"},
     };
     check(&r, rows, countof(rows));
 }
 
-static void test_openers_and_closers_that_models_forget(void **state)
+static void test_B16_openers_and_closers_that_models_forget(void **state)
 {
     (void)state;
     const struct output_run r = {.format = "function-xml"};
@@ -106,7 +108,7 @@ static void test_glm_in_both_layouts(void **state)
 #define D(text) "<\xef\xbd\x9c" "DSML\xef\xbd\x9c" text
 #define C(text) "</\xef\xbd\x9c" "DSML\xef\xbd\x9c" text
 
-static void test_dsml_says_itself_what_is_a_string(void **state)
+static void test_B07_B08_dsml_says_itself_what_is_a_string(void **state)
 {
     (void)state;
     const struct output_run v4 = {.format = "dsml"}, v3 = {.format = "dsml-functions"};
@@ -124,6 +126,8 @@ static void test_dsml_says_itself_what_is_a_string(void **state)
     };
     check(&v4, rows, countof(rows));
     check(&v3, old, countof(old));
+    check(&v3, rows, countof(rows)); /* the other section's markers mean the same */
+    check(&v4, old, countof(old));
 }
 
 static void test_seed_has_markers_of_its_own(void **state)
@@ -138,11 +142,11 @@ static void test_seed_has_markers_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_are_typed_by_the_schema),
-        cmocka_unit_test(test_openers_and_closers_that_models_forget),
+        cmocka_unit_test(test_B13_values_are_typed_by_the_schema),
+        cmocka_unit_test(test_B16_openers_and_closers_that_models_forget),
         cmocka_unit_test(test_a_call_that_is_cut_has_no_end_and_shows_no_markup),
         cmocka_unit_test(test_glm_in_both_layouts),
-        cmocka_unit_test(test_dsml_says_itself_what_is_a_string),
+        cmocka_unit_test(test_B07_B08_dsml_says_itself_what_is_a_string),
         cmocka_unit_test(test_seed_has_markers_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

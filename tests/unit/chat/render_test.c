@@ -458,6 +458,22 @@ static void test_B01_arguments_of_every_form_render_and_ids_fit_the_template(voi
     }
 }
 
+static void test_a_result_without_its_call_becomes_a_user_line_naming_the_id(void **state)
+{
+    (void)state;
+    struct chat c;
+    open_template(&c, CALLS);
+    say(&c, API_ROLE_USER, "q");
+    say(&c, API_ROLE_TOOL, NULL);
+    part(&c, API_PART_RESULT, "call_lost", "f", "res");
+    say(&c, API_ROLE_ASSISTANT, "ok");
+    say(&c, API_ROLE_TOOL, NULL);
+    part(&c, API_PART_RESULT, "", "", "more");
+    expect(&c, "<user>q<user>[tool result call_lost] res<assistant>ok<user>[tool result] more");
+    assert_int_equal(scaffold_bytes(&c, "call_lost"), 0);
+    done(&c);
+}
+
 static void test_tools_without_a_form_in_the_template_are_refused(void **state)
 {
     (void)state;
@@ -500,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_a_model_without_thinking_ignores_it_with_a_note),
         cmocka_unit_test(test_template_arguments_are_read_by_the_template_or_refused),
         cmocka_unit_test(test_B01_arguments_of_every_form_render_and_ids_fit_the_template),
+        cmocka_unit_test(test_a_result_without_its_call_becomes_a_user_line_naming_the_id),
         cmocka_unit_test(test_tools_without_a_form_in_the_template_are_refused),
         cmocka_unit_test(test_J05_a_template_that_never_ends_is_refused),
     };
