@@ -363,6 +363,31 @@ static void show_body(struct output *o, size_t count, bool is_whole)
     output_shape_show(o, count);
 }
 
+/* A reply that begins with an object may be a call without its opener; in a code fence too where
+ * the format's models write such. YES: *len bytes of blanks and fence stand in front of it. */
+static enum output_shape_match bare_call(const struct output *o, str text, size_t *len)
+{
+    static const str fences[] = {STR_INIT("```json {"), STR_INIT("``` {")};
+    const struct output_row *r = o->o.format.calls;
+    size_t blanks = output_shape_blanks(text);
+    enum output_shape_match best = OUTPUT_SHAPE_NO;
+    if (o->has_shown || !(r->is_bare || r->reads_bare))
+        return OUTPUT_SHAPE_NO;
+    *len = blanks;
+    if (blanks == text.len)
+        return OUTPUT_SHAPE_PARTLY;
+    if (text.p[blanks] == '{')
+        return OUTPUT_SHAPE_YES;
+    for (size_t i = 0; i < countof(fences) && r->reads_bare; i++) {
+        size_t used = 0;
+        enum output_shape_match m = output_shape_is(str_from(text, blanks), fences[i], &used);
+        if (m == OUTPUT_SHAPE_YES)
+            *len = blanks + used - 1;
+        best = m > best ? m : best;
+    }
+    return best;
+}
+
 static bool body_step(struct output *o, enum output_shape_end end)
 {
     str text = output_shape_rest(o), markers[OUTPUT_CALL_OPENERS + 3];
@@ -374,15 +399,13 @@ static bool body_step(struct output *o, enum output_shape_end end)
         show_body(o, text.len, true);
         return false;
     }
-    size_t blanks = output_shape_blanks(text);
-    if (o->o.format.calls->is_bare && !o->has_shown) {
-        if (blanks == text.len && end == OUTPUT_SHAPE_GOES_ON)
-            return false;
-        if (blanks < text.len && text.p[blanks] == '{') {
-            output_shape_drop(o, blanks);
-            output_call_start(o, true);
-            return true;
-        }
+    enum output_shape_match bare = bare_call(o, text, &len);
+    if (bare == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_GOES_ON)
+        return false;
+    if (bare == OUTPUT_SHAPE_YES) {
+        output_call_start(o, true);
+        o->call.look = len;
+        return true;
     }
     uint32_t count = body_markers(o, markers, &openers);
     enum output_shape_match m = output_shape_find(text, markers, count, &at, &len);

@@ -229,7 +229,8 @@ bool output_call_after(struct output *o, enum output_shape_end end)
     const struct output_row *r = o->o.format.calls;
     const str closes[] = {str_trim(r->args_close), str_trim(r->call_close),
                           output_call_closer(r->section_close), r->also_close,
-                          r->shape == OUTPUT_SHAPE_NAMED ? STR("```") : STR("")};
+                          r->shape == OUTPUT_SHAPE_NAMED || o->call.is_bare ? STR("```")
+                                                                            : STR("")};
     size_t len = 0;
     bool partly = false;
     output_shape_drop(o, output_shape_blanks(output_shape_rest(o)));

@@ -236,7 +236,7 @@ static bool object_step(struct output *o, enum output_shape_end end)
         }
         bool is_whole = c->has_name && c->has_args;
         if (is_whole || c->scan.at == OUTPUT_SCAN_DONE)
-            return c->has_name ? say_whole(o, end) : fail(o, end);
+            return c->has_name && (is_whole || !c->is_bare) ? say_whole(o, end) : fail(o, end);
     }
     return end == OUTPUT_SHAPE_GOES_ON ? false : fail(o, end);
 }

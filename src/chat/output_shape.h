@@ -45,7 +45,8 @@ size_t output_shape_blanks_last(str text); /* at its end */
 /* What begins a call, "" for none; a list's bracket is not part of it, nor of a closer. */
 str output_call_opener(const struct output_row *r, uint32_t i);
 str output_call_closer(str close);
-void output_call_start(struct output *o, bool is_bare); /* from BODY; at is at the opener */
+/* From BODY: the undecided text begins with an opener; is_bare: with an object, perhaps fenced. */
+void output_call_start(struct output *o, bool is_bare);
 bool output_call_step(struct output *o, enum output_shape_end end);
 bool output_call_after(struct output *o, enum output_shape_end end);
 /* Says CALL_BEGIN and hides the first `used` undecided bytes. False: a bare call of a tool that was

@@ -90,7 +90,7 @@ const struct output_row output_table_rows[] = {
      .shape = OUTPUT_SHAPE_OBJECT, .before = STR_INIT("\n"), .between = STR_INIT("\n"),
      .call_open = STR_INIT("<tool_call>"), .call_close = STR_INIT("</tool_call>"),
      .name_open = STR_INIT("\n{\"name\": \""), .name_close = STR_INIT("\", \"arguments\": "),
-     .args_close = STR_INIT("}\n")},
+     .args_close = STR_INIT("}\n"), .reads_bare = true},
     {.name = STR_INIT("tool-calls"), .detect = {STR_INIT("<tool_calls>")},
      .shape = OUTPUT_SHAPE_OBJECT, .before = STR_INIT("\n"),
      .section_open = STR_INIT("<tool_calls>["), .section_close = STR_INIT("]</tool_calls>"),

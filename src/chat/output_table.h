@@ -51,7 +51,9 @@ struct output_row {
      * is); LITERAL: key_open, value_close are the quotes. */
     str key_open, key_text, key_json, value_close;
     str also[2], also_close; /* other openers that models write too, and the closer of the first */
-    bool is_bare;           /* a whole reply that begins with name_open is a call without opener */
+    bool is_bare;    /* a whole reply that begins with name_open is a call without opener */
+    bool reads_bare; /* such a reply is read as a call, in a code fence too, though the format has
+                        an opener: its smaller models forget it */
     bool is_call_last;      /* one call a turn: nothing follows it */
 };
 extern const struct output_row output_table_rows[];

@@ -165,6 +165,38 @@ static void test_stop_strings_apply_to_content_alone(void **state)
     check(&r, rows, countof(rows));
 }
 
+static void test_hermes_models_that_forget_the_opener_are_understood(void **state)
+{
+    (void)state;
+    const struct output_run r = {.format = "hermes"}, cut = {.format = "hermes", .is_cut = true};
+    static const struct row rows[] = {
+        {"```json\n{\n  \"name\": \"get_weather\",\n  \"arguments\": {\n    \"city\": \"Bern\"\n"
+         "  }\n}\n```", "C:get_weather:{\n    \"city\": \"Bern\"\n  }\nE"},
+        {"\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bern\"}}",
+         "C:get_weather:{\"city\": \"Bern\"}\nE"},
+        {"```\n{\"name\": \"noargs\", \"arguments\": {}}\n```\nDone.", "C:noargs:{}\nE\nT:Done."},
+        {"{\"name\": \"noargs\", \"arguments\": {}}\n{\"name\": \"search\", \"arguments\": {}}",
+         "C:noargs:{}\nE\nC:search:{}\nE"},
+        /* An answer that is JSON or code: another name, no arguments, not at the beginning. */
+        {"```json\n{\"name\": \"Anna\", \"arguments\": {}}\n```",
+         "T:```json\n{\"name\": \"Anna\", \"arguments\": {}}\n```"},
+        {"{\"name\": \"noargs\"}", "T:{\"name\": \"noargs\"}"},
+        {"{\"a\": 1}", "T:{\"a\": 1}"},
+        {"```python\nx = {}\n```", "T:```python\nx = {}\n```"},
+        {"So: {\"name\": \"noargs\", \"arguments\": {}}",
+         "T:So: {\"name\": \"noargs\", \"arguments\": {}}"},
+        {"{}", "T:{}"},
+        {"``", "T:``"},
+    };
+    static const struct row cuts[] = {
+        {"```json\n{\"name\": \"get_weather\", \"argu", ""},
+        {"```json\n{\"na", "T:```json\n{\"na"},
+        {"{\"name\": \"search\", \"arguments\": {\"q\": \"ab", "C:search:{\"q\": \"ab"},
+    };
+    check(&r, rows, countof(rows));
+    check(&cut, cuts, countof(cuts));
+}
+
 static void test_mistral_in_both_forms(void **state)
 {
     (void)state;
@@ -236,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_one_call_ends_the_reply_where_the_request_says_so),
         cmocka_unit_test(test_without_tools_markers_are_text),
         cmocka_unit_test(test_stop_strings_apply_to_content_alone),
+        cmocka_unit_test(test_hermes_models_that_forget_the_opener_are_understood),
         cmocka_unit_test(test_mistral_in_both_forms),
         cmocka_unit_test(test_deepseek_in_both_forms),
         cmocka_unit_test(test_llama3_bare_or_behind_the_python_tag),
