@@ -70,7 +70,7 @@ endif
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
         bench-serve \
-        bench-tok bench-grammar test-schema run install clean FORCE
+        bench-tok bench-grammar test-schema run install dist deb wheel clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -168,9 +168,17 @@ $(BUILD)/bench/%: bench/%.c $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 
-install: $(BUILD)/shoal ## copy the binary to $(DESTDIR)$(PREFIX)/bin
-	install -D -m 755 $(BUILD)/shoal $(DESTDIR)$(PREFIX)/bin/shoal
+install: $(BUILD)/shoal ## binary, completions, manual page to $(DESTDIR)$(PREFIX)
+	@tools/make_install $(BUILD)/shoal "$(DESTDIR)$(PREFIX)"
 PREFIX = $(HOME)/.local
+
+# Packages lie in $(BUILD)/dist; tests/e2e/test_package.py installs and runs each.
+dist: $(BUILD)/shoal ## release tarball with its sha256 and an install script
+	@tools/make_dist $(BUILD)/shoal $(VERSION) $(BUILD)/dist
+deb: $(BUILD)/shoal ## Debian package
+	@tools/make_deb $(BUILD)/shoal $(VERSION) $(BUILD)/dist
+wheel: $(BUILD)/shoal ## Python wheel shoal-ai that carries the binary
+	@$(PYTHON) tools/make_wheel.py $(BUILD)/shoal $(VERSION) $(BUILD)/dist
 
 clean: ## remove build/
 	rm -rf $(BUILD)

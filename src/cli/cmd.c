@@ -73,8 +73,9 @@ static struct cmd_value *cmd_find_flag(struct cmd_context *c, str name)
 static bool cmd_has_setting(const struct cmd *cmd, const struct config_row *r)
 {
     str rest = str_of(r->commands), word;
+    const char *name = cmd->settings_of ? cmd->settings_of : cmd->name;
     while (r->flag && str_split(&rest, ' ', &word))
-        if (str_eq_z(word, cmd->name))
+        if (str_eq_z(word, name))
             return true;
     return false;
 }
@@ -277,23 +278,17 @@ str cmd_text(const struct cmd_context *c, const char *flag) { return cmd_value(c
 
 /* --- help --- */
 
-static void cmd_add_help_line(struct buf *out, const char *name, const char *value,
-                              const char *standard, const char *help)
+static void cmd_add_help_line(void *ctx, const struct cmd_help *f)
 {
+    struct buf *out = ctx;
     size_t start = out->len;
-    buf_printf(out, "  -%s%s%s", name, value ? " " : "", value ? value : "");
+    buf_printf(out, "  -%s%s%s", f->name, f->value ? " " : "", f->value ? f->value : "");
     size_t used = out->len - start;
     int pad = used < CMD_HELP_COLUMN ? (int)(CMD_HELP_COLUMN - used) : 2;
-    buf_printf(out, "%*s%s", pad, "", help);
-    if (standard && value)
-        buf_printf(out, " (%s)", standard);
+    buf_printf(out, "%*s%s", pad, "", f->help);
+    if (f->standard && f->value)
+        buf_printf(out, " (%s)", f->standard);
     buf_add_byte(out, '\n');
-}
-
-static void cmd_add_flag_help(struct buf *out, const struct cmd_flag *f)
-{
-    if (!f->is_later)
-        cmd_add_help_line(out, f->name, f->value, f->standard, f->help);
 }
 
 static const char *cmd_setting_value(const struct config_row *r)
@@ -310,6 +305,28 @@ static void cmd_add_program_help(struct buf *out)
     buf_add_z(out, "\n`shoal help COMMAND` shows its flags.\n");
 }
 
+static void cmd_tell_flag(const struct cmd_flag *f,
+                          void (*on_flag)(void *ctx, const struct cmd_help *f), void *ctx)
+{
+    if (!f->is_later)
+        on_flag(ctx, &(struct cmd_help){f->name, f->value, f->standard, f->help});
+}
+
+void cmd_each_flag(const struct cmd *cmd, void (*on_flag)(void *ctx, const struct cmd_help *f),
+                   void *ctx)
+{
+    for (uint16_t i = 0; i < cmd->flags_count; i++)
+        cmd_tell_flag(&cmd->flags[i], on_flag, ctx);
+    for (const struct config_row *r = config_rows; r->key; r++)
+        if (!r->is_later && cmd_has_setting(cmd, r))
+            on_flag(ctx, &(struct cmd_help){r->flag, cmd_setting_value(r), r->standard, r->help});
+    if (cmd->has_json)
+        cmd_tell_flag(&cmd_json_flag, on_flag, ctx);
+    for (size_t i = 0; cmd->takes_server && i < countof(cmd_server_flags); i++)
+        cmd_tell_flag(&cmd_server_flags[i], on_flag, ctx);
+    cmd_tell_flag(&cmd_config_flag, on_flag, ctx);
+}
+
 void cmd_add_help(struct buf *out, const struct cmd *cmd)
 {
     if (!cmd) {
@@ -321,16 +338,7 @@ void cmd_add_help(struct buf *out, const struct cmd *cmd)
     if (cmd->text)
         buf_printf(out, "\n%s\n", cmd->text);
     buf_add_byte(out, '\n');
-    for (uint16_t i = 0; i < cmd->flags_count; i++)
-        cmd_add_flag_help(out, &cmd->flags[i]);
-    for (const struct config_row *r = config_rows; r->key; r++)
-        if (!r->is_later && cmd_has_setting(cmd, r))
-            cmd_add_help_line(out, r->flag, cmd_setting_value(r), r->standard, r->help);
-    if (cmd->has_json)
-        cmd_add_flag_help(out, &cmd_json_flag);
-    for (size_t i = 0; cmd->takes_server && i < countof(cmd_server_flags); i++)
-        cmd_add_flag_help(out, &cmd_server_flags[i]);
-    cmd_add_flag_help(out, &cmd_config_flag);
+    cmd_each_flag(cmd, cmd_add_help_line, out);
     if (cmd->alias)
         buf_printf(out, "\nAlso called `%s`.\n", cmd->alias);
 }

@@ -42,6 +42,7 @@ struct cmd {
     const char *text;    /* paragraphs of the help, or NULL */
     const struct cmd_flag *flags;
     uint16_t flags_count;
+    const char *settings_of; /* takes the flags of that command's settings; NULL: its own */
     bool has_json, takes_server; /* -json; -addr and -key-file */
     bool is_hidden, is_later;
     bool flags_anywhere;     /* flags may stand behind words too, until -- */
@@ -87,6 +88,13 @@ double cmd_real(const struct cmd_context *c, const char *flag);
 str cmd_text(const struct cmd_context *c, const char *flag); /* empty when not given */
 const struct config_value *cmd_value(const struct cmd_context *c, const char *flag);
 bool cmd_is_given(const struct cmd_context *c, const char *flag);
+
+/* Every flag that help shows, in its order: own ones, settings, shared ones. */
+struct cmd_help {
+    const char *name, *value, *standard, *help; /* value NULL: a boolean */
+};
+void cmd_each_flag(const struct cmd *cmd, void (*on_flag)(void *ctx, const struct cmd_help *f),
+                   void *ctx);
 
 /* Usage of one command, or of the program for NULL. */
 void cmd_add_help(struct buf *out, const struct cmd *cmd);

@@ -2,6 +2,8 @@
 
 extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_pull;
 extern const struct cmd cmd_can_run, cmd_fit, cmd_rm, cmd_run;
+extern const struct cmd cmd_install, cmd_install_remove, cmd_launch;
+extern const struct cmd cmd_docs_completion, cmd_docs_man;
 extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_stub, cmd_version;
 
 /* Known, but not built: refused by name. */
@@ -21,15 +23,17 @@ const struct cmd *const cmd_table[] = {
     &cmd_can_run,
     &cmd_inspect,
     &cmd_bench,
+    &cmd_launch,
+    &cmd_install,
+    &cmd_install_remove,
     &cmd_version,
-    LATER("install"),
-    LATER("uninstall"),
     LATER("worker"),
-    LATER("launch"),
     LATER("drill"),
     LATER("legs"),
     LATER("doctor"),
     LATER("cache"),
+    &cmd_docs_completion,
+    &cmd_docs_man,
     &cmd_engine,
     &cmd_stub,
     NULL,
