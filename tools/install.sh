@@ -15,7 +15,7 @@ if [ -z "$tarball" ]; then
 fi
 [ -f "$tarball" ] || die "$tarball: no such file"
 [ "$(uname -sm)" = "Linux x86_64" ] || die "for Linux on x86_64, this is $(uname -sm)"
-[ -f "$tarball.sha256" ] || die "$tarball.sha256 is missing: what cannot be checked is not installed"
+[ -f "$tarball.sha256" ] || die "no $tarball.sha256: what cannot be checked is not installed"
 prefix=${PREFIX:-${HOME:?}/.local}
 wanted=$(cut -d ' ' -f 1 <"$tarball.sha256")
 got=$(sha256sum "$tarball" | cut -d ' ' -f 1)

@@ -62,7 +62,8 @@ static void docs_add_bash(struct buf *out)
                    "           COMPREPLY=($(compgen -W \"$(shoal list 2>/dev/null | awk 'NR > 1 "
                    "{print $1}')\" -- \"$word\")) ;;\n"
                    "       esac\n"
-                   "       [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
+                   "       [ ${#COMPREPLY[@]} -gt 0 ] ||\n"
+                   "           COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
                    "    esac\n}\ncomplete -o filenames -F _shoal shoal\n");
 }
 

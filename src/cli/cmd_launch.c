@@ -381,8 +381,9 @@ static bool cmd_launch_run(struct cmd_context *c, struct err *e)
     if (!is_env) {
         agent = name.len ? launch_find_agent(name) : launch_menu_agent(c, e);
         if (!agent)
-            return name.len ? err_set(e, ERR_USAGE, "launch: unknown agent \"%.*s\": claude, codex, "
-                                      "pi, hermes or env expected", STR_ARG(str_sub(name, 0, 40)))
+            return name.len ? err_set(e, ERR_USAGE, "launch: unknown agent \"%.*s\": claude, "
+                                      "codex, pi, hermes or env expected",
+                                      STR_ARG(str_sub(name, 0, 40)))
                             : false;
         program = launch_program(c->arena, agent->program);
         if (!program.len)
