@@ -296,8 +296,8 @@ static const struct cmd_flag cmd_install_remove_flags[] = {INSTALL_FLAGS};
 const struct cmd cmd_install = {
     .name = "install",
     .summary = "Run the server as a systemd service that always restarts",
-    .text = "Takes serve's flags and checks them as serve does; writes a unit, starts it and waits "
-            "until it answers.",
+    .text = "Takes serve's flags and checks them as serve does; writes a unit, starts it and\n"
+            "waits until it answers.",
     .flags = cmd_install_flags,
     .flags_count = countof(cmd_install_flags),
     .settings_of = "serve",
