@@ -370,7 +370,7 @@ static bool config_legs_check_upstream(const struct legs_row *row, struct err *e
 
 static bool config_legs_is_double(const struct legs_row *a, const struct legs_row *b)
 {
-    if (a->kind != b->kind || !str_eq(a->model, b->model))
+    if (a->kind != b->kind || a->dialect != b->dialect || !str_eq(a->model, b->model))
         return false;
     return a->kind == LEG_KIND_ENGINE || (str_eq_nocase(a->url, b->url) && str_eq(a->key, b->key));
 }
@@ -381,16 +381,16 @@ static bool config_legs_check_doubles(const struct config_legs *r, struct err *e
     for (const struct legs_row *other = r->rows; other < r->row; other++)
         if (config_legs_is_double(other, r->row))
             return err_set(e, ERR_CONFIG, "the same %s and model as leg %.*s",
-                           r->row->kind == LEG_KIND_ENGINE ? "engine" : "url and key",
+                           r->row->kind == LEG_KIND_ENGINE ? "engine" : "url, protocol, key",
                            STR_ARG(other->name));
     return true;
 }
 
 static bool config_legs_check_name(str name, struct err *e)
 {
+    static const char set[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     for (size_t i = 0; i < name.len; i++)
-        if (!memchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-",
-                    name.p[i], 64))
+        if (!memchr(set, name.p[i], sizeof set - 1))
             return err_set(e, ERR_CONFIG, "a name of letters, digits and ._- expected");
     return (name.len > 0 && name.len < 48) ||
            err_set(e, ERR_CONFIG, "a name of 1 to 47 characters expected");

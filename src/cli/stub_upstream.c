@@ -54,6 +54,7 @@ struct stub_call {
     struct loop_timer timer;
     struct stub_script script;
     uint32_t at, garbage, pings; /* words, bad events, signs of life said */
+    size_t begun;         /* bytes of the word at hand that an unfinished turn holds */
     size_t bytes;         /* written */
     bool is_cut;          /* breaks off when what was written had time to leave */
     char id[32];
@@ -88,8 +89,10 @@ void stub_upstream_text(const struct stub_upstream *s, struct buf *out)
         buf_add(out, stub_word(s, i, word));
 }
 
-/* Words that an unfinished turn already holds: the longest whole number of them at its end. */
-static uint32_t stub_said_before(const struct stub_upstream *s, const struct api_request *rq)
+/* Words that an unfinished turn already holds whole, and bytes of the next one: a model goes on
+ * with the very next character, a blank too. */
+static uint32_t stub_said_before(const struct stub_upstream *s, const struct api_request *rq,
+                                 size_t *begun)
 {
     struct buf all;
     char word[32];
@@ -104,10 +107,10 @@ static uint32_t stub_said_before(const struct stub_upstream *s, const struct api
             buf_add(&all, last->parts[i].text);
     for (str rest = buf_view(&all); n < s->o.words; n++) {
         str w = stub_word(s, n, word);
-        if (n + 1 < s->o.words && str_eq(rest, str_sub(w, 0, w.len - 1))) /* blanks were cut */
-            w.len--;
-        if (!str_starts(rest, w))
+        if (!str_starts(rest, w)) {
+            *begun = str_starts(w, rest) ? rest.len : 0;
             break;
+        }
         rest = str_from(rest, w.len);
     }
     buf_deinit(&all);
@@ -304,7 +307,8 @@ static void stub_call_word(struct stub_call *c)
     char word[32];
     bool thinks = c->script.fault == STUB_FAULT_THINK && c->at < STUB_THOUGHTS;
     stub_call_say(c, thinks ? API_EVENT_REASONING : API_EVENT_CONTENT,
-                  stub_word(c->stub, c->at, word));
+                  str_from(stub_word(c->stub, c->at, word), c->begun));
+    c->begun = 0;
     c->at++;
     c->stub->counts.words++;
     stub_call_garbage(c);
@@ -508,7 +512,7 @@ static void stub_chat(struct stub_upstream *s, struct http_conn *conn, const str
     }
     s->counts.chats++;
     c->script = stub_script_of(s, c->rq.model);
-    c->at = stub_said_before(s, &c->rq);
+    c->at = stub_said_before(s, &c->rq, &c->begun);
     if (stub_refused(s, conn, d, &c->script)) {
         stub_call_free(c);
         return;

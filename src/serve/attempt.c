@@ -367,7 +367,13 @@ static void attempt_why_none(const struct attempt *a, const struct router_reason
         return;
     }
     if (!why->all_incapable) {
-        api_error_set(e, ERR_OVERLOADED, "", STR(""), "no leg of the route may be asked now");
+        bool is_limited = false;
+        for (uint32_t i = 0; i < a->count; i++)
+            is_limited = is_limited ||
+                         (breaker_is_cooling(&a->at[i]->leg.breaker, now) &&
+                          a->at[i]->leg.breaker.why == HEALTH_CLASS_RATE_LIMIT);
+        api_error_set(e, ERR_OVERLOADED, is_limited ? "rate_limited" : "", STR(""),
+                      "no leg of the route may be asked now");
         if (why->again_ms != INT64_MAX)
             e->retry_after_ms = why->again_ms > now ? why->again_ms - now : 1;
         return;
