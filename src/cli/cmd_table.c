@@ -1,9 +1,9 @@
 #include "cli/cmd.h"
 
-extern const struct cmd cmd_bench, cmd_engine, cmd_inspect, cmd_models_list, cmd_plan, cmd_pull;
-extern const struct cmd cmd_can_run, cmd_fit, cmd_rm, cmd_run;
-extern const struct cmd cmd_install, cmd_install_remove, cmd_launch;
-extern const struct cmd cmd_docs_completion, cmd_docs_man;
+extern const struct cmd cmd_bench, cmd_can_run, cmd_docs_completion, cmd_docs_man;
+extern const struct cmd cmd_engine, cmd_fit, cmd_inspect, cmd_install, cmd_install_remove;
+extern const struct cmd cmd_launch, cmd_legs, cmd_models_list, cmd_plan, cmd_pull, cmd_rm;
+extern const struct cmd cmd_run;
 extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_stub, cmd_version;
 
 /* Known, but not built: refused by name. */
@@ -26,10 +26,10 @@ const struct cmd *const cmd_table[] = {
     &cmd_launch,
     &cmd_install,
     &cmd_install_remove,
+    &cmd_legs,
     &cmd_version,
     LATER("worker"),
     LATER("drill"),
-    LATER("legs"),
     LATER("doctor"),
     LATER("cache"),
     &cmd_docs_completion,

@@ -214,3 +214,255 @@ def test_G07_without_another_leg_every_fault_is_an_error_and_never_a_clean_end(
         assert end == "error" and whole.startswith(text), what
 
     all_of(run)
+
+
+# ---------------------------------------------------------------- breakers, limits, waits
+
+def test_G09_G11_G14_an_open_breaker_gets_nothing_and_tells_why(tmp_path):
+    stub = Stub(tmp_path, "-fault", "status=500")
+    legs = {"cloud": {"kind": "upstream", "dialect": "openai", "model": "x",
+                      "url": f"http://127.0.0.1:{stub.port}"},
+            "desk": {"kind": "upstream", "dialect": "anthropic", "model": "x/ok",
+                     "url": f"http://127.0.0.1:{stub.port}"}}
+    other = Stub(tmp_path)
+    legs["desk"]["url"] = f"http://127.0.0.1:{other.port}"
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(legs, [{"match": {"model": "*"}, "legs": ["cloud", "desk"]}],
+                              ["breaker: {failures: 5, cooldown: 1500ms}",
+                               "probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        reasons = []
+        for _ in range(20):
+            r = ask(server, "openai", "m", False)
+            assert r.status == 200
+            reasons.append(r.headers["shoal-substituted"].rsplit("=", 1)[1])
+        assert reasons == ["http_5xx"] * 5 + ["open"] * 15
+        leg = server.get("/v1/routes").json()["legs"][0]
+        assert leg["state"] == "open" and leg["reason"] == "http_5xx" and leg["openings"] == 1
+        assert leg["since"] < leg["until"] and leg["last_error"]["class"] == "http_5xx"
+        assert server.get("/health").json()["status"] == "degraded"
+        assert server.metric('shoal_leg_requests_total{leg="cloud"') == 5
+        assert server.metric("shoal_failover_total") == 5
+        wait_until(lambda: server.get("/v1/routes").json()["legs"][0]["state"] == "half_open")
+        ask(server, "openai", "m", False)
+        leg = server.get("/v1/routes").json()["legs"][0]
+        assert leg["state"] == "open" and leg["openings"] == 2
+        r = server.post("/v1/legs/cloud", {"state": "closed"})
+        assert r.status == 200 and r.json()["legs"][0]["state"] == "forced_closed"
+        assert server.post("/v1/legs/nobody", {"state": "auto"}).status == 404
+        assert server.post("/v1/legs/cloud", {"state": "x"}).status == 400
+        table = subprocess.run([SHOAL, "legs", "-addr", f"127.0.0.1:{server.port}"],
+                               stdout=subprocess.PIPE, check=True,
+                               env={"HOME": str(tmp_path)}).stdout.decode()
+        assert re.search(r"^cloud +upstream +forced_closed ", table, re.M)
+        assert "everything: cloud > desk; now cloud" in table.replace("model=*", "everything")
+    stub.stop()
+    other.stop()
+
+
+def test_G12_all_cooling_waits_for_the_earliest_within_its_bound(tmp_path):
+    stub, limited = Stub(tmp_path), Stub(tmp_path, "-fault", "retry=3")
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {n: {"kind": "upstream", "dialect": "openai", "model": "x",
+             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", stub), ("b", limited))},
+        [{"match": {"model": "back"}, "legs": ["a"]},
+         {"match": {"model": "limited"}, "legs": ["b"]}],
+        ["deadlines: {all_open_wait: 1s}", "breaker: {failures: 1, cooldown: 300ms}",
+         "probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        stub.stop()
+        assert ask(server, "openai", "back", False).status == 502
+        again = Stub(tmp_path, "-port", str(stub.port))
+        start = time.monotonic()
+        assert ask(server, "openai", "back", False).status == 200
+        assert 0.1 < time.monotonic() - start < 1
+        again.stop()
+        ask(server, "openai", "limited", False)
+        start = time.monotonic()
+        r = ask(server, "openai", "limited", False)
+        assert r.status == 429 and time.monotonic() - start < 0.5  # 3 s are more than the bound
+        assert 2 <= int(r.headers["retry-after"]) <= 3
+    limited.stop()
+
+
+# ---------------------------------------------------------------- in mid-stream
+
+def stream_of(server, model, agent, tokens, **more):
+    """Yields the pieces of a streamed chat as they come."""
+    import http.client
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    body = {"model": model, "stream": True, "max_tokens": tokens, "user": agent, **more,
+            "messages": [{"role": "user", "content": f"Count, {agent}, and say why."}]}
+    c.request("POST", "/v1/chat/completions", json.dumps(body))
+    r = c.getresponse()
+    assert r.status == 200, r.read()
+    buffer = b""
+    while True:
+        piece = r.read1(65536)
+        if not piece:
+            break
+        buffer += piece
+        while b"\n\n" in buffer:
+            event, buffer = buffer.split(b"\n\n", 1)
+            yield event.decode()
+    c.close()
+
+
+def run_stream(server, model, agent, tokens, on_text=None, **more):
+    """(text, reason of the end, legs)."""
+    text, end, legs = "", None, None
+    for event in stream_of(server, model, agent, tokens, **more):
+        if not event.startswith("data: ") or event == "data: [DONE]":
+            continue
+        e = json.loads(event[len("data: "):])
+        if "error" in e:
+            end = e["error"]["message"]
+        for choice in e.get("choices", []):
+            text += choice["delta"].get("content") or ""
+            end = choice["finish_reason"] or end
+        legs = e.get("shoal", {}).get("legs", legs)
+        if on_text and text:
+            on_text()
+    return text, end, legs
+
+
+def test_a_cloud_that_freezes_is_gone_on_with_by_the_local_model(tmp_path):
+    homes = [tmp_path / n for n in ("cloud", "front")]
+    for h in homes:
+        h.mkdir()
+    with serving(homes[0], "-model", REAL) as cloud:
+        name = cloud.model()
+        path = homes[1] / "config.yaml"
+        path.write_text(config_of(
+            {"cloud": {"kind": "upstream", "dialect": "openai", "url": cloud.url, "model": name,
+                       "continue": "shoal"},
+             "desk": {"kind": "engine", "model": name}},
+            [{"match": {"model": "gpt-*"}, "legs": ["cloud", "desk"]}],
+            ["deadlines: {gap: 700ms}"]))
+        with serving(homes[1], "-config", str(path), "-model", REAL) as front:
+            whole = run_stream(front, name, "a", 60, temperature=0)[0]
+            seen = []
+
+            def freeze():
+                seen.append(1)
+                if len(seen) == 12:
+                    for pid in [cloud.process.pid, *children_of(cloud.process.pid)]:
+                        os.kill(pid, signal.SIGSTOP)
+
+            try:
+                text, end, legs = run_stream(front, "gpt-x", "a", 60, freeze, temperature=0)
+            finally:
+                for pid in [cloud.process.pid, *children_of(cloud.process.pid)]:
+                    os.kill(pid, signal.SIGCONT)
+            assert text == whole and end in ("stop", "length")
+            assert [leg["leg"] for leg in legs] == ["cloud", "desk"]
+            assert legs[0]["reason"] == "stall"
+
+
+def two_engines(home):
+    """A server whose route has two children of the same weights."""
+    models = home / "models"
+    models.mkdir()
+    for n in ("one", "two"):
+        os.link(os.path.realpath(REAL), models / f"{n}.gguf") if os.stat(
+            os.path.realpath(REAL)).st_dev == os.stat(models).st_dev else os.symlink(
+                os.path.realpath(REAL), models / f"{n}.gguf")
+    path = home / "config.yaml"
+    path.write_text(config_of(
+        {"one": {"kind": "engine", "model": "one"}, "two": {"kind": "engine", "model": "two"}},
+        [{"match": {"model": "both"}, "legs": ["one", "two"]},
+         {"match": {"model": "alone"}, "legs": ["one"]}],
+        [f"sources: {{dirs: [{models}]}}", "engine: {resident: 2, ctx: 2048}"]))
+    return path
+
+
+def test_kill_9_of_an_engine_under_streams_loses_and_repeats_nothing(tmp_path):
+    path = two_engines(tmp_path)
+    with serving(tmp_path, "-config", str(path), "-model", "one", "-model", "two") as server:
+        wait_until(lambda: len([m for m in server.get("/v1/status").json()["models"]
+                                if m["state"] == "loaded"]) == 2, 60)
+        agents = [f"agent-{i}" for i in range(10)]
+
+        def run(model, on_text=None):
+            with concurrent.futures.ThreadPoolExecutor(len(agents)) as pool:
+                jobs = [pool.submit(run_stream, server, model, a, 24, on_text, temperature=1,
+                                    seed=7) for a in agents]
+                return [j.result() for j in jobs]
+
+        whole = [t for t, _, _ in run("one")]
+        for model in ("both", "alone"):
+            killed = []
+
+            def kill():
+                if not killed:
+                    killed.append(1)
+                    rows = server.get("/v1/status").json()["models"]
+                    os.kill(next(m["pid"] for m in rows if m["name"] == "one"), signal.SIGKILL)
+
+            got = run(model, kill)
+            assert killed and [t for t, _, _ in got] == whole
+            assert all(end in ("stop", "length") for _, end, _ in got)
+            if model == "both":
+                assert any(legs and [x["leg"] for x in legs] == ["one", "two"]
+                           for _, _, legs in got)
+
+
+def test_fleet_of_150_agents_on_a_cloud_that_hangs_at_a_random_moment(tmp_path):
+    cloud, desk = Stub(tmp_path, "-gap", "20"), Stub(tmp_path, "-gap", "2")
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {"cloud": {"kind": "upstream", "dialect": "openai", "model": "x/ok", "max_inflight": 200,
+                   "url": f"http://127.0.0.1:{cloud.port}"},
+         "desk": {"kind": "upstream", "dialect": "anthropic", "model": "x/ok",
+                  "continue": "prefill", "max_inflight": 200,
+                  "url": f"http://127.0.0.1:{desk.port}"}},
+        [{"match": {"model": "gpt-*"}, "legs": ["cloud", "desk"]},
+         {"match": {"model": "desk"}, "legs": ["desk"]}],
+        ["deadlines: {first_token: 1s, gap: 1s}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        whole = run_stream(server, "desk", "a", 1000)[0]
+
+        def run(i):
+            time.sleep(i * 0.004)
+            return run_stream(server, "gpt-x", f"agent-{i}", 1000)
+
+        with concurrent.futures.ThreadPoolExecutor(150) as pool:
+            jobs = [pool.submit(run, i) for i in range(150)]
+            time.sleep(0.45)
+            os.kill(cloud.process.pid, signal.SIGSTOP)
+            results = [j.result() for j in jobs]
+        os.kill(cloud.process.pid, signal.SIGCONT)
+        assert all(text == whole and end == "stop" for text, end, _ in results)
+        assert server.metric("shoal_failover_total") > 100
+        assert server.get("/v1/routes").json()["legs"][0]["state"] in ("open", "half_open")
+        assert server.requests() == 0
+    cloud.stop()
+    desk.stop()
+
+
+# ---------------------------------------------------------------- bad configuration
+
+@pytest.mark.parametrize("text, want", [
+    ("legs: {a: {dialect: openai}}", "legs.a (line 1): url: required"),
+    ("legs: {a: {dialect: openai, url: ftp://x}}", 'got "ftp://x"'),
+    ("legs: {a: {dialect: openai, url: 'http://u:p@x'}}", "without user"),
+    ("legs: {a: {dialect: grpc, url: 'http://x'}}", 'got "grpc"'),
+    ("legs: {a: {dialect: openai, url: 'http://x', key_file: /nowhere}}", "/nowhere"),
+    ("legs: {a: {dialect: openai, url: 'http://x', key_env: NOPE}}", "NOPE is not set"),
+    ("legs: {a: {dialect: openai, url: 'http://x', continue: prefill}}", "has no prefill"),
+    ("legs: {a: {dialect: openai, url: 'http://x'}, b: {dialect: openai, url: 'http://X'}}",
+     "as leg a"),
+    ("legs: {a: {kind: engine}}", "model: required"),
+    ("legs: {a: {dialect: openai, url: 'http://127.0.0.1:11500'}}", "a cycle"),
+    ("routes: [{legs: [nobody]}]", 'routes[0] (line 1): legs: there is no leg "nobody"'),
+    ("routes: [{legs: []}]", "at least one leg"),
+    ("routes: [{legs: ['local:m', 'local:m']}]", "stands twice"),
+    ("routes: [{match: {modle: x}, legs: ['local:m']}]", 'unknown field "modle"'),
+    ("routes: [{legs: ['local:m'], shadow: x}]", "not built yet"),
+])
+def test_a_wrong_leg_or_route_is_refused_by_name(shoal, home, text, want):
+    path = home / "c.yaml"
+    path.write_text(text + "\n")
+    done = shoal("serve", "-config", str(path), "-dry-run")
+    assert done.returncode == 1 and want in done.stderr, done.stderr
