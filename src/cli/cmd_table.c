@@ -1,10 +1,10 @@
 #include "cli/cmd.h"
 
-extern const struct cmd cmd_bench, cmd_can_run, cmd_docs_completion, cmd_docs_man;
-extern const struct cmd cmd_engine, cmd_fit, cmd_inspect, cmd_install, cmd_install_remove;
-extern const struct cmd cmd_launch, cmd_legs, cmd_models_list, cmd_plan, cmd_pull, cmd_rm;
-extern const struct cmd cmd_run;
-extern const struct cmd cmd_daemon_ps, cmd_daemon_stop, cmd_serve, cmd_stub, cmd_version;
+extern const struct cmd cmd_bench, cmd_can_run, cmd_daemon_ps, cmd_daemon_stop;
+extern const struct cmd cmd_docs_completion, cmd_docs_man, cmd_drill, cmd_engine, cmd_fit;
+extern const struct cmd cmd_inspect, cmd_install, cmd_install_remove, cmd_launch, cmd_legs;
+extern const struct cmd cmd_models_list, cmd_plan, cmd_pull, cmd_rm, cmd_run, cmd_serve;
+extern const struct cmd cmd_stub, cmd_version;
 
 /* Known, but not built: refused by name. */
 #define LATER(command) &(const struct cmd){.name = command, .is_later = true}
@@ -27,9 +27,9 @@ const struct cmd *const cmd_table[] = {
     &cmd_install,
     &cmd_install_remove,
     &cmd_legs,
+    &cmd_drill,
     &cmd_version,
     LATER("worker"),
-    LATER("drill"),
     LATER("doctor"),
     LATER("cache"),
     &cmd_docs_completion,

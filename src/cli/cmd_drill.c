@@ -1,0 +1,438 @@
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/version.h"
+#include "cli/cmd.h"
+#include "cli/load.h"
+#include "cli/run_local.h"
+#include "cli/serve_settings.h"
+#include "cli/stub_upstream.h"
+#include "route/deadline.h"
+#include "serve/legs.h"
+#include "serve/server.h"
+
+/* The rehearsal: two upstreams that fail as they are told to and a server before them, all in this
+ * process; clients of every protocol ask, once with another leg to go to and once without. */
+
+#define CMD_DRILL_WORDS 40
+#define CMD_DRILL_SAID "12"    /* words before a fault in mid-stream */
+#define CMD_DRILL_WAIT_MS 300  /* first token, gap */
+#define CMD_DRILL_CELL_MS 8000 /* then a cell is silence */
+#define CMD_DRILL_LATE_MS 500  /* over the limit: what a loaded machine may add */
+#define CMD_DRILL_LIST_MAX 32
+
+static const struct {
+    const char *dialect, *client, *word; /* a leg's, load's, the table's */
+    enum leg_continue goes_on;
+} cmd_drill_dialects[] = {
+    {"ollama", "ollama", "ollama", LEG_CONTINUE_SHOAL},
+    {"openai_chat", "chat", "chat", LEG_CONTINUE_FINAL_MESSAGE},
+    {"anthropic", "anthropic", "anthropic", LEG_CONTINUE_PREFILL},
+    {"openai_responses", "responses", "responses", LEG_CONTINUE_SHOAL},
+};
+#define CMD_DRILL_DIALECTS (sizeof cmd_drill_dialects / sizeof *cmd_drill_dialects)
+
+/* BEHAVIOUR 9.9. status: without another leg, before a token; in_band: or the stream's own error. */
+static const struct cmd_drill_fault {
+    const char *name, *script;
+    int status, anthropic;
+    bool in_band, fails_over, may_pass;
+    int64_t limit_ms; /* until it is noticed */
+} cmd_drill_faults[] = {
+    {"refuse", NULL, 502, 502, false, true, false, 100},
+    {"hang_header", "hang_header", 504, 504, false, true, false, CMD_DRILL_WAIT_MS},
+    {"hang_body", "hang_body", 504, 504, false, true, false, CMD_DRILL_WAIT_MS},
+    {"stall", "stall=" CMD_DRILL_SAID, 504, 504, true, true, false, CMD_DRILL_WAIT_MS},
+    {"cut", "cut=0", 502, 502, false, true, false, 0},
+    {"cut_late", "cut=" CMD_DRILL_SAID, 502, 502, true, true, false, 0},
+    {"garbage", "garbage=9", 502, 502, true, true, false, 0},
+    {"rate_limit", "status=429", 429, 429, false, true, false, 0},
+    {"flap", "flap=500", 502, 502, false, true, true, 0}, /* the one retry may meet the good turn */
+    {"auth", "status=401", 502, 502, false, false, false, 0},
+};
+#define CMD_DRILL_FAULTS (sizeof cmd_drill_faults / sizeof *cmd_drill_faults)
+
+struct cmd_drill_cell {
+    struct load_call call;
+    const struct cmd_drill_fault *fault;
+    size_t dialect;
+    bool has_other, is_over;
+    int64_t ms; /* to the first token, or to the error */
+    char why[200]; /* "" passed */
+};
+
+struct cmd_drill {
+    struct cmd_context *c;
+    struct loop *loop;
+    struct http_client *client;
+    struct stub_upstream *stubs[2];
+    struct library_options library;
+    struct models_leg *models;
+    struct legs *legs;
+    struct server *server;
+    struct buf whole;
+    char url[64];
+    uint32_t passed, failed;
+};
+
+/* --- the server under test ----------------------------------------------------------------- */
+
+static void cmd_drill_add_row(struct cmd_drill *d, struct legs_row *to, size_t dialect,
+                              const char *letter, unsigned port)
+{
+    *to = (struct legs_row){
+        .name = arena_printf(d->c->arena, "%s-%s", letter, cmd_drill_dialects[dialect].word),
+        .kind = LEG_KIND_UPSTREAM, .dialect = dialect_of(str_of(cmd_drill_dialects[dialect].dialect)),
+        .url = arena_printf(d->c->arena, "http://127.0.0.1:%u", port),
+        .goes_on = cmd_drill_dialects[dialect].goes_on,
+        .caps = API_CAP_CHAT | API_CAP_TOOLS, .inflight_max = 64,
+        .deadline = {.connect_ms = 2000, .first_ms = CMD_DRILL_WAIT_MS,
+                     .gap_ms = CMD_DRILL_WAIT_MS},
+        .breaking = breaker_options_default};
+    to->breaking.failures = 1000; /* each cell shows the fault, not what came of the last one */
+    to->breaking.min_requests = 100000;
+}
+
+/* Rows: bad, good and refused ones of each protocol. Routes: "FAULT-DIALECT-1", "...-2". */
+static bool cmd_drill_legs(struct cmd_drill *d, struct legs_config *out, struct err *e)
+{
+    struct arena *a = d->c->arena;
+    struct legs_row *rows = ARENA_ARRAY(a, struct legs_row, 3 * CMD_DRILL_DIALECTS);
+    struct router_route *routes =
+        ARENA_ARRAY(a, struct router_route, 2 * CMD_DRILL_DIALECTS * CMD_DRILL_FAULTS);
+    if (!rows || !routes)
+        return err_set(e, ERR_MEMORY, "drill: no memory");
+    *out = (struct legs_config){.rows = rows, .routes = routes, .all_open_wait_ms = 0};
+    for (uint32_t i = 0; i < CMD_DRILL_DIALECTS; i++) {
+        cmd_drill_add_row(d, &rows[3 * i], i, "bad", stub_upstream_port(d->stubs[0]));
+        cmd_drill_add_row(d, &rows[3 * i + 1], i, "good", stub_upstream_port(d->stubs[1]));
+        cmd_drill_add_row(d, &rows[3 * i + 2], i, "none", 1);
+        for (uint32_t f = 0; f < 2 * CMD_DRILL_FAULTS; f++) {
+            const struct cmd_drill_fault *fault = &cmd_drill_faults[f / 2];
+            struct router_route *r = &routes[out->routes_count++];
+            *r = (struct router_route){.shadow = -1, .entries_count = 1 + f % 2};
+            r->match.model = arena_printf(a, "%s-%s-%u", fault->name, cmd_drill_dialects[i].word,
+                                          1 + f % 2);
+            r->entries[0].leg = fault->script ? 3 * i : 3 * i + 2;
+            r->entries[0].model = arena_printf(a, "x/%s", fault->script ? fault->script : "ok");
+            /* The protocol Responses cannot go on inside an answer; chat can. */
+            r->entries[1] = (struct router_entry){3 * (i == 3 ? 1 : i) + 1, STR("x/ok"), 1};
+        }
+    }
+    out->rows_count = 3 * CMD_DRILL_DIALECTS;
+    return !a->is_full || err_set(e, ERR_MEMORY, "drill: no memory");
+}
+
+static bool cmd_drill_open_models(struct cmd_drill *d, struct err *e)
+{
+    static const char *const argv[] = {"shoal", "engine", NULL};
+    struct models_leg_options m = {.loop = d->loop, .build_id = run_local_build_id(d->c->arena),
+                                   .argv = argv, .library = &d->library, .resident_max = 1,
+                                   .waiting_max = 64};
+    cmd_models_options(d->c, &d->library);
+    return run_local_load(d->c->config, &m.load, e) && models_leg_open(&d->models, &m, e);
+}
+
+static void cmd_drill_on_stopped(void *ctx) { (void)ctx; }
+
+static bool cmd_drill_open_server(struct cmd_drill *d, struct err *e)
+{
+    struct server_options o = {.version = STR("{}"), .version_text = STR(VERSION_TEXT)};
+    if (!serve_settings_server(&o, d->c, d->c->config, d->c->arena, e))
+        return false;
+    o.access = (struct limits_options){.checks_host = true}; /* the rehearsal has no keys */
+    o.loop = d->loop;
+    o.models = d->models;
+    o.legs = d->legs;
+    o.on_stopped = cmd_drill_on_stopped;
+    if (!server_open(&d->server, &o, e) || !server_listen(d->server, STR("127.0.0.1:0"), e))
+        return false;
+    snprintf(d->url, sizeof d->url, "http://127.0.0.1:%u", server_port(d->server, 0));
+    return true;
+}
+
+static bool cmd_drill_open(struct cmd_drill *d, struct err *e)
+{
+    struct legs_config config;
+    struct legs_generation *g;
+    if (!loop_open(&d->loop, e) || !http_client_open(&d->client, d->loop, 256, e))
+        return false;
+    for (size_t i = 0; i < 2; i++) {
+        const struct stub_upstream_options o = {.loop = d->loop, .listen = STR("127.0.0.1:0"),
+                                                .seed = 1, .words = CMD_DRILL_WORDS};
+        if (!stub_upstream_open(&d->stubs[i], &o, e))
+            return false;
+    }
+    buf_init(&d->whole, 1 << 20);
+    stub_upstream_text(d->stubs[1], &d->whole);
+    struct legs_options l = {.loop = d->loop};
+    if (!cmd_drill_open_models(d, e))
+        return false;
+    l.models = d->models;
+    if (!legs_open(&d->legs, &l, e) || !cmd_drill_legs(d, &config, e) ||
+        !legs_prepare(d->legs, &config, &g, e))
+        return false;
+    legs_apply(d->legs, g);
+    return cmd_drill_open_server(d, e);
+}
+
+static void cmd_drill_close(struct cmd_drill *d)
+{
+    server_close(d->server);
+    legs_close(d->legs);
+    models_leg_close(d->models, 0);
+    http_client_close(d->client);
+    stub_upstream_close(d->stubs[0]);
+    stub_upstream_close(d->stubs[1]);
+    loop_close(d->loop);
+    buf_deinit(&d->whole);
+}
+
+/* --- cells --------------------------------------------------------------------------------- */
+
+static void cmd_drill_on_end(void *ctx, struct load_call *call)
+{
+    struct cmd_drill_cell *cell = ctx;
+    int64_t ns = call->first_ns && !cell->fault->in_band ? call->first_ns : call->end_ns;
+    cell->ms = (ns - call->start_ns) / 1000000;
+    cell->is_over = true;
+}
+
+static bool cmd_drill_start(struct cmd_drill *d, struct cmd_drill_cell *cell, struct err *e)
+{
+    const char *word = cmd_drill_dialects[cell->dialect].word;
+    const struct load_turn turn = {.user = STR("Go on.")};
+    const struct load_body body = {
+        .model = arena_printf(d->c->arena, "%s-%s-%d", cell->fault->name, word,
+                              cell->has_other ? 2 : 1),
+        .turns = &turn, .turns_count = 1, .out = 1000, .context = 4096};
+    cell->call.dialect = load_dialect_find(str_of(cmd_drill_dialects[cell->dialect].client));
+    cell->call.on_end = cmd_drill_on_end;
+    cell->call.ctx = cell;
+    must(cell->call.dialect);
+    return load_call_start(&cell->call, d->client, str_of(d->url), &body, e);
+}
+
+static bool cmd_drill_is_status(const struct cmd_drill_cell *cell)
+{
+    bool is_anthropic = cell->dialect == 2;
+    return cell->call.status == (is_anthropic ? cell->fault->anthropic : cell->fault->status);
+}
+
+/* What must be seen: BEHAVIOUR 9.9. */
+static void cmd_drill_judge(const struct cmd_drill *d, struct cmd_drill_cell *cell)
+{
+    const struct load_call *call = &cell->call;
+    const struct cmd_drill_fault *f = cell->fault;
+    str whole = buf_view(&d->whole), text = buf_view(&call->text);
+    bool wants_text = cell->has_other && f->fails_over;
+    bool is_whole = !call->kind[0] && str_eq(text, whole);
+    if (!cell->is_over) {
+        snprintf(cell->why, sizeof cell->why, "silence");
+    } else if (is_whole && (wants_text || f->may_pass)) {
+        int64_t limit = f->limit_ms + CMD_DRILL_LATE_MS;
+        if (cell->ms > limit)
+            snprintf(cell->why, sizeof cell->why, "noticed after %lld ms", (long long)cell->ms);
+    } else if (wants_text) {
+        snprintf(cell->why, sizeof cell->why, "%s, %zu of %zu bytes", call->kind[0] ? call->kind
+                 : "wrong text", text.len, whole.len);
+    } else if (call->status != 200) {
+        if (!cmd_drill_is_status(cell))
+            snprintf(cell->why, sizeof cell->why, "status %d", call->status);
+    } else if (!f->in_band || strcmp(call->kind, "error event") != 0) {
+        snprintf(cell->why, sizeof cell->why, "%s", call->kind[0] ? call->kind : "a clean end");
+    } else if (!str_starts(whole, text)) {
+        snprintf(cell->why, sizeof cell->why, "wrong text before the error");
+    }
+}
+
+static bool cmd_drill_row(struct cmd_drill *d, struct cmd_drill_cell *cells, uint32_t count,
+                          struct err *e)
+{
+    int64_t end = loop_ms() + CMD_DRILL_CELL_MS;
+    uint32_t over = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!cmd_drill_start(d, &cells[i], e))
+            return false;
+    while (over < count && loop_ms() < end) {
+        loop_step(d->loop, 20);
+        over = 0;
+        for (uint32_t i = 0; i < count; i++)
+            over += cells[i].is_over;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        cmd_drill_judge(d, &cells[i]);
+        *(cells[i].why[0] ? &d->failed : &d->passed) += 1;
+    }
+    return true;
+}
+
+/* --- what is told -------------------------------------------------------------------------- */
+
+static bool cmd_drill_wants(const struct config_value *list, const char *name)
+{
+    for (uint32_t i = 0; i < list->items_count; i++) {
+        str rest = list->items[i], word;
+        while (str_split(&rest, ',', &word))
+            if (str_eq_z(word, name))
+                return true;
+    }
+    return list->items_count == 0;
+}
+
+static void cmd_drill_print(const struct cmd_drill_cell *cells, uint32_t count, const char *fault)
+{
+    printf("%-12s", fault);
+    for (uint32_t i = 0; i < count; i += 2) {
+        bool ok = !cells[i].why[0] && !cells[i + 1].why[0];
+        if (ok)
+            printf("  pass %5lld ms  ", (long long)cells[i].ms);
+        else
+            printf("  %-15s ", "FAIL");
+    }
+    putchar('\n');
+    for (uint32_t i = 0; i < count; i++)
+        if (cells[i].why[0])
+            printf("    %s, %s another leg: %s\n", cmd_drill_dialects[cells[i].dialect].word,
+                   cells[i].has_other ? "with" : "without", cells[i].why);
+    fflush(stdout);
+}
+
+static void cmd_drill_put(struct json_writer *w, const struct cmd_drill_cell *cell)
+{
+    json_open_object(w);
+    json_key_z(w, "fault");
+    json_put_text_z(w, cell->fault->name);
+    json_key_z(w, "dialect");
+    json_put_text_z(w, cmd_drill_dialects[cell->dialect].word);
+    json_key_z(w, "legs");
+    json_put_u64(w, cell->has_other ? 2 : 1);
+    json_key_z(w, "passed");
+    json_put_bool(w, !cell->why[0]);
+    json_key_z(w, "ms");
+    json_put_i64(w, cell->ms);
+    json_key_z(w, "why");
+    if (cell->why[0])
+        json_put_text_z(w, cell->why);
+    else
+        json_put_null(w);
+    json_close_object(w);
+}
+
+static bool cmd_drill_fault_row(struct cmd_drill *d, const struct cmd_drill_fault *f,
+                                struct json_writer *w, struct err *e)
+{
+    struct cmd_drill_cell *cells = calloc(2 * CMD_DRILL_DIALECTS, sizeof *cells);
+    uint32_t count = 0;
+    if (!cells)
+        return err_set(e, ERR_MEMORY, "drill: no memory");
+    for (size_t i = 0; i < CMD_DRILL_DIALECTS; i++)
+        for (int k = 0; k < 2; k++)
+            if (cmd_drill_wants(cmd_value(d->c, "dialects"), cmd_drill_dialects[i].word))
+                cells[count++] = (struct cmd_drill_cell){.fault = f, .dialect = i,
+                                                         .has_other = k == 0};
+    bool ok = cmd_drill_row(d, cells, count, e);
+    for (uint32_t i = 0; ok && w && i < count; i++)
+        cmd_drill_put(w, &cells[i]);
+    if (ok && !w)
+        cmd_drill_print(cells, count, f->name);
+    for (uint32_t i = 0; i < count; i++)
+        if (cells[i].call.dialect)
+            load_call_deinit(&cells[i].call);
+    free(cells);
+    return ok;
+}
+
+static bool cmd_drill_all(struct cmd_drill *d, struct err *e)
+{
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    struct json_writer w = json_writer(&out);
+    bool is_json = cmd_bool(d->c, "json"), ok = true;
+    json_open_object(&w);
+    json_key_z(&w, "cells");
+    json_open_array(&w);
+    if (!is_json) {
+        printf("%-12s", "FAULT");
+        for (size_t i = 0; i < CMD_DRILL_DIALECTS; i++)
+            if (cmd_drill_wants(cmd_value(d->c, "dialects"), cmd_drill_dialects[i].word))
+                printf("  %-15s ", cmd_drill_dialects[i].word);
+        putchar('\n');
+    }
+    for (size_t i = 0; ok && i < CMD_DRILL_FAULTS; i++)
+        if (cmd_drill_wants(cmd_value(d->c, "faults"), cmd_drill_faults[i].name))
+            ok = cmd_drill_fault_row(d, &cmd_drill_faults[i], is_json ? &w : NULL, e);
+    json_close_array(&w);
+    json_key_z(&w, "passed");
+    json_put_u64(&w, d->passed);
+    json_key_z(&w, "failed");
+    json_put_u64(&w, d->failed);
+    json_close_object(&w);
+    if (ok && is_json)
+        printf("%s\n", out.p);
+    else if (ok)
+        printf("%u passed, %u failed\n", d->passed, d->failed);
+    buf_deinit(&out);
+    return ok;
+}
+
+/* A name that nobody knows would pass by testing nothing. */
+static bool cmd_drill_check(const struct cmd_context *c, struct err *e)
+{
+    static const char *const later[] = {"crash", "wedge"};
+    const struct config_value *lists[] = {cmd_value(c, "faults"), cmd_value(c, "dialects")};
+    for (size_t l = 0; l < 2; l++)
+        for (uint32_t i = 0; i < lists[l]->items_count; i++) {
+            str rest = lists[l]->items[i], word;
+            while (str_split(&rest, ',', &word)) {
+                bool is_known = false;
+                for (size_t k = 0; k < countof(later) && l == 0; k++)
+                    if (str_eq_z(word, later[k]))
+                        return err_set(e, ERR_UNSUPPORTED, "drill: %s, a fault of an engine, is not "
+                                       "built yet", later[k]);
+                for (size_t k = 0; k < (l ? CMD_DRILL_DIALECTS : CMD_DRILL_FAULTS); k++)
+                    is_known = is_known || str_eq_z(word, l ? cmd_drill_dialects[k].word
+                                                            : cmd_drill_faults[k].name);
+                if (!is_known)
+                    return err_set(e, ERR_USAGE, "drill: no %s is called \"%.*s\"",
+                                   l ? "dialect" : "fault", STR_ARG(str_sub(word, 0, 40)));
+            }
+        }
+    return true;
+}
+
+static bool cmd_drill_run(struct cmd_context *c, struct err *e)
+{
+    struct cmd_drill d = {.c = c};
+    if (!cmd_drill_check(c, e))
+        return false;
+    signal(SIGPIPE, SIG_IGN);
+    bool ok = cmd_drill_open(&d, e) && cmd_drill_all(&d, e);
+    cmd_drill_close(&d);
+    c->exit_code = d.failed ? CMD_EXIT_ERROR : CMD_EXIT_DONE;
+    return ok;
+}
+
+static const struct cmd_flag cmd_drill_flags[] = {
+    {.name = "faults", .value = "LIST", .spec = {.type = CONFIG_TYPE_LIST}, .is_repeatable = true,
+     .help = "refuse hang_header hang_body stall cut cut_late garbage rate_limit flap auth; all"},
+    {.name = "dialects", .value = "LIST", .spec = {.type = CONFIG_TYPE_LIST},
+     .is_repeatable = true, .help = "ollama chat anthropic responses; all"},
+    {.name = "live", .value = "LEG", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true,
+     .help = "inject a fault into a running server"},
+};
+
+const struct cmd cmd_drill = {
+    .name = "drill",
+    .summary = "Rehearse outages: every fault, every protocol, with and without another leg",
+    .text = "Two upstreams that fail as they are told to and a server before them run in this\n"
+            "process, on loopback. With another leg a client must get the whole text, without one\n"
+            "its protocol's error, and never silence. Exit code 0: all passed.",
+    .flags = cmd_drill_flags,
+    .flags_count = countof(cmd_drill_flags),
+    .has_json = true,
+    .takes_server = true,
+    .run = cmd_drill_run,
+};
