@@ -21,7 +21,6 @@
 #define CMD_DRILL_WAIT_MS 300  /* first token, gap */
 #define CMD_DRILL_CELL_MS 8000 /* then a cell is silence */
 #define CMD_DRILL_LATE_MS 500  /* over the limit: what a loaded machine may add */
-#define CMD_DRILL_LIST_MAX 32
 
 static const struct {
     const char *dialect, *client, *word; /* a leg's, load's, the table's */
@@ -34,7 +33,7 @@ static const struct {
 };
 #define CMD_DRILL_DIALECTS (sizeof cmd_drill_dialects / sizeof *cmd_drill_dialects)
 
-/* BEHAVIOUR 9.9. status: without another leg, before a token; in_band: or the stream's own error. */
+/* BEHAVIOUR 9.9. status: without another leg, before a token; in_band: or the stream's error. */
 static const struct cmd_drill_fault {
     const char *name, *script;
     int status, anthropic;
@@ -84,7 +83,8 @@ static void cmd_drill_add_row(struct cmd_drill *d, struct legs_row *to, size_t d
 {
     *to = (struct legs_row){
         .name = arena_printf(d->c->arena, "%s-%s", letter, cmd_drill_dialects[dialect].word),
-        .kind = LEG_KIND_UPSTREAM, .dialect = dialect_of(str_of(cmd_drill_dialects[dialect].dialect)),
+        .kind = LEG_KIND_UPSTREAM,
+        .dialect = dialect_of(str_of(cmd_drill_dialects[dialect].dialect)),
         .url = arena_printf(d->c->arena, "http://127.0.0.1:%u", port),
         .goes_on = cmd_drill_dialects[dialect].goes_on,
         .caps = API_CAP_CHAT | API_CAP_TOOLS, .inflight_max = 64,
@@ -379,26 +379,29 @@ static bool cmd_drill_all(struct cmd_drill *d, struct err *e)
 }
 
 /* A name that nobody knows would pass by testing nothing. */
-static bool cmd_drill_check(const struct cmd_context *c, struct err *e)
+static bool cmd_drill_check_word(str word, bool is_dialect, struct err *e)
 {
     static const char *const later[] = {"crash", "wedge"};
+    for (size_t k = 0; k < countof(later) && !is_dialect; k++)
+        if (str_eq_z(word, later[k]))
+            return err_set(e, ERR_UNSUPPORTED, "drill: %s, a fault of an engine, is not built yet",
+                           later[k]);
+    for (size_t k = 0; k < (is_dialect ? CMD_DRILL_DIALECTS : CMD_DRILL_FAULTS); k++)
+        if (str_eq_z(word, is_dialect ? cmd_drill_dialects[k].word : cmd_drill_faults[k].name))
+            return true;
+    return err_set(e, ERR_USAGE, "drill: no %s is called \"%.*s\"",
+                   is_dialect ? "dialect" : "fault", STR_ARG(str_sub(word, 0, 40)));
+}
+
+static bool cmd_drill_check(const struct cmd_context *c, struct err *e)
+{
     const struct config_value *lists[] = {cmd_value(c, "faults"), cmd_value(c, "dialects")};
     for (size_t l = 0; l < 2; l++)
         for (uint32_t i = 0; i < lists[l]->items_count; i++) {
             str rest = lists[l]->items[i], word;
-            while (str_split(&rest, ',', &word)) {
-                bool is_known = false;
-                for (size_t k = 0; k < countof(later) && l == 0; k++)
-                    if (str_eq_z(word, later[k]))
-                        return err_set(e, ERR_UNSUPPORTED, "drill: %s, a fault of an engine, is not "
-                                       "built yet", later[k]);
-                for (size_t k = 0; k < (l ? CMD_DRILL_DIALECTS : CMD_DRILL_FAULTS); k++)
-                    is_known = is_known || str_eq_z(word, l ? cmd_drill_dialects[k].word
-                                                            : cmd_drill_faults[k].name);
-                if (!is_known)
-                    return err_set(e, ERR_USAGE, "drill: no %s is called \"%.*s\"",
-                                   l ? "dialect" : "fault", STR_ARG(str_sub(word, 0, 40)));
-            }
+            while (str_split(&rest, ',', &word))
+                if (!cmd_drill_check_word(word, l == 1, e))
+                    return false;
         }
     return true;
 }
