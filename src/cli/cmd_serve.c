@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/version.h"
@@ -14,6 +15,7 @@
 #include "cli/run_local.h"
 #include "cli/serve_settings.h"
 #include "serve/models_leg.h"
+#include "serve/run_state.h"
 #include "serve/server.h"
 #include "wire/tls.h"
 
@@ -38,6 +40,7 @@ struct cmd_serve {
     struct loop *loop;
     struct models_leg *models;
     struct legs *legs;
+    struct run_state *state;
     struct server *server;
     struct reload *reload;
     struct loop_signal on_int, on_term, on_hup;
@@ -280,9 +283,33 @@ static bool cmd_serve_open_models(struct cmd_serve *s, const struct server_optio
     return true;
 }
 
+static void cmd_serve_on_leg(void *ctx)
+{
+    struct cmd_serve *s = ctx;
+    run_state_mark(s->state);
+}
+
+/* Beside the pid file of `run`: ~/.shoal/run/PORT.state. Without legs there is nothing to keep. */
+static bool cmd_serve_open_state(struct cmd_serve *s, struct err *e)
+{
+    struct arena *a = s->c->arena;
+    str dir = file_expand_home(a, STR("~/.shoal/run"), config_home(a));
+    uint16_t port = server_port(s->server, 0);
+    if (!legs_rows(s->legs) || !port || !dir.p)
+        return true;
+    struct err why = {0};
+    str path = arena_printf(a, "%.*s/%u.state", STR_ARG(dir), port);
+    if (!path.p || !file_make_dirs(dir.p, 0700, &why)) {
+        log_warn("states of legs are not kept: %s", why.text);
+        return true;
+    }
+    return run_state_open(&s->state, s->loop, s->legs, path.p, e);
+}
+
 static bool cmd_serve_open_legs(struct cmd_serve *s, struct err *e)
 {
-    struct legs_options o = {.loop = s->loop, .models = s->models};
+    struct legs_options o = {.loop = s->loop, .models = s->models, .on_change = cmd_serve_on_leg,
+                             .ctx = s};
     struct legs_generation *g;
     if (!legs_open(&s->legs, &o, e) || !legs_prepare(s->legs, &s->legs_config, &g, e))
         return false;
@@ -305,6 +332,7 @@ static bool cmd_serve_open(struct cmd_serve *s, struct server_options *o, struct
     struct reload_target t = {.c = s->c, .server = s->server, .models = s->models,
                               .parts = serve_settings_parts};
     return reload_open(&s->reload, &t, s->c->config, e) && cmd_serve_listen(s, e) &&
+           cmd_serve_open_state(s, e) &&
            loop_signal_open(&s->on_int, s->loop, SIGINT, cmd_serve_on_signal, s, e) &&
            loop_signal_open(&s->on_term, s->loop, SIGTERM, cmd_serve_on_signal, s, e) &&
            loop_signal_open(&s->on_hup, s->loop, SIGHUP, cmd_serve_on_hangup, s, e);
@@ -328,6 +356,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
         ok = loop_run(s->loop, e);
     }
     server_close(s->server);
+    run_state_close(s->state);
     legs_close(s->legs);
     models_leg_close(s->models, CMD_SERVE_CHILD_GRACE_MS);
     reload_close(s->reload);

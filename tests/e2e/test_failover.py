@@ -286,6 +286,36 @@ def test_G12_all_cooling_waits_for_the_earliest_within_its_bound(tmp_path):
     limited.stop()
 
 
+def test_breakers_and_sessions_survive_a_restart_and_a_kill(tmp_path):
+    bad, good = Stub(tmp_path, "-fault", "status=500"), Stub(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {n: {"kind": "upstream", "dialect": "openai", "model": "x",
+             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", bad), ("b", good))},
+        [{"match": {}, "legs": ["a", "b"]}],
+        ["breaker: {cooldown: 1m}", "probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        port = server.port
+        for _ in range(6):
+            ask(server, "openai", "m", False)
+        assert server.get("/v1/routes").json()["legs"][0]["state"] == "open"
+    args = ("-config", str(path), "-addr", f"127.0.0.1:{port}")
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        start = time.monotonic()
+        server = Server(tmp_path, *args)
+        leg = server.get("/v1/routes").json()["legs"][0]
+        assert time.monotonic() - start < 2
+        assert leg["state"] == "open" and leg["reason"] == "http_5xx" and leg["openings"] == 1
+        assert "reason=open" in ask(server, "openai", "m", False).headers["shoal-substituted"]
+        wait_until(lambda: (tmp_path / ".shoal" / "run" / f"{port}.state").exists())
+        server.stop(number)
+    (tmp_path / ".shoal" / "run" / f"{port}.state").write_text('{"version":1,')
+    with serving(tmp_path, *args) as server:
+        assert server.get("/v1/routes").json()["legs"][0]["state"] == "closed"
+    bad.stop()
+    good.stop()
+
+
 # ---------------------------------------------------------------- in mid-stream
 
 def stream_of(server, model, agent, tokens, **more):
