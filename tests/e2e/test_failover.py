@@ -496,3 +496,80 @@ def test_a_wrong_leg_or_route_is_refused_by_name(shoal, home, text, want):
     path.write_text(text + "\n")
     done = shoal("serve", "-config", str(path), "-dry-run")
     assert done.returncode == 1 and want in done.stderr, done.stderr
+
+
+# ---------------------------------------------------------------- the rehearsal
+
+def test_drill_passes_and_says_so(shoal):
+    done = shoal("drill", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("\n80 passed, 0 failed\n")
+    rows = json.loads(shoal("drill", "-json", "-faults", "stall,auth", "-dialects", "anthropic",
+                            timeout=60).stdout)
+    assert rows["passed"] == 4 and rows["failed"] == 0
+    assert {(c["fault"], c["legs"]) for c in rows["cells"]} == {
+        ("stall", 1), ("stall", 2), ("auth", 1), ("auth", 2)}
+    assert shoal("drill", "-faults", "nope").returncode == 2
+    assert "not built yet" in shoal("drill", "-faults", "crash").stderr
+
+
+def test_legs_without_a_server_says_so(shoal):
+    done = shoal("legs", "-addr", "127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (1, "shoal: no shoal server at 127.0.0.1:1\n")
+
+
+def test_G18_a_session_stays_with_its_leg_among_equals(tmp_path):
+    stubs = [Stub(tmp_path) for _ in range(3)]
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {f"leg{i}": {"kind": "upstream", "dialect": "openai", "model": "x",
+                     "url": f"http://127.0.0.1:{s.port}"} for i, s in enumerate(stubs)},
+        [{"match": {}, "legs": [["leg0", "leg1", "leg2"]]}], ["probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        seen = {}
+        for session in range(30):
+            legs = {ask(server, "openai", "m", False,
+                        prompt_cache_key=f"s{session}").headers["shoal-leg"] for _ in range(4)}
+            assert len(legs) == 1, (session, legs)
+            seen[session] = legs.pop()
+        assert set(seen.values()) == {"leg0", "leg1", "leg2"}
+        server.post("/v1/legs/leg0", {"state": "open"})
+        for session, leg in seen.items():
+            now = ask(server, "openai", "m", False,
+                      prompt_cache_key=f"s{session}").headers["shoal-leg"]
+            assert now != "leg0" and (leg == "leg0" or now == leg)
+            seen[session] = now
+        server.post("/v1/legs/leg0", {"state": "auto"})
+        for session, leg in seen.items():  # re-pinned: it stays where its prefix now is
+            assert ask(server, "openai", "m", False,
+                       prompt_cache_key=f"s{session}").headers["shoal-leg"] == leg
+    for s in stubs:
+        s.stop()
+
+
+def test_G23_a_leg_may_be_asked_for_by_name_and_a_reload_swaps_them(tmp_path):
+    first, second = Stub(tmp_path, "-seed", "1"), Stub(tmp_path, "-seed", "2")
+    path = tmp_path / "config.yaml"
+
+    def config(names):
+        path.write_text(config_of(
+            {n: {"kind": "upstream", "dialect": "openai", "model": "x",
+                 "url": f"http://127.0.0.1:{s.port}"}
+             for n, s in (("a", first), ("b", second))},
+            [{"match": {}, "legs": names}], ["probes: {free: false}"]))
+
+    config(["a", "b"])
+    with serving(tmp_path, "-config", str(path)) as server:
+        assert ask(server, "openai", "m", False).headers["shoal-leg"] == "a"
+        assert ask(server, "openai", "m", False,
+                   shoal={"leg": "b"}).headers["shoal-leg"] == "b"
+        assert ask(server, "openai", "m", False, shoal={"leg": "c"}).status == 400
+        config(["b", "a"])
+        assert server.post("/v1/admin/reload", {}).status == 200
+        assert ask(server, "openai", "m", False).headers["shoal-leg"] == "b"
+        config(["b", "nobody"])
+        r = server.post("/v1/admin/reload", {})
+        assert r.status == 400 and b"nobody" in r.body
+        assert ask(server, "openai", "m", False).headers["shoal-leg"] == "b"
+    first.stop()
+    second.stop()
