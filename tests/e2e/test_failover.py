@@ -412,7 +412,7 @@ def test_kill_9_of_an_engine_under_streams_loses_and_repeats_nothing(tmp_path):
     with serving(tmp_path, "-config", str(path), "-model", "one", "-model", "two") as server:
         wait_until(lambda: len([m for m in server.get("/v1/status").json()["models"]
                                 if m["state"] == "loaded"]) == 2, 60)
-        agents = [f"agent-{i}" for i in range(10)]
+        agents = [f"agent-{i}" for i in range(6)]
 
         def run(model, on_text=None):
             with concurrent.futures.ThreadPoolExecutor(len(agents)) as pool:
@@ -421,17 +421,24 @@ def test_kill_9_of_an_engine_under_streams_loses_and_repeats_nothing(tmp_path):
                 return [j.result() for j in jobs]
 
         whole = [t for t, _, _ in run("one")]
-        for model in ("both", "alone"):
-            killed = []
+        def kill_of(names):
+            """At the first text the first child, thirty pieces later the next one."""
+            left, pieces = list(names), []
 
             def kill():
-                if not killed:
-                    killed.append(1)
+                pieces.append(1)
+                if left and len(pieces) > 30 * (len(names) - len(left)):
+                    name = left.pop(0)
                     rows = server.get("/v1/status").json()["models"]
-                    os.kill(next(m["pid"] for m in rows if m["name"] == "one"), signal.SIGKILL)
+                    os.kill(next(m["pid"] for m in rows if m["name"] == name), signal.SIGKILL)
+            return left, kill
 
+        for model, names in (("both", ["one"]), ("alone", ["one"]), ("both", ["one", "two"])):
+            wait_until(lambda: len([m for m in server.get("/v1/status").json()["models"]
+                                    if m["state"] == "loaded"]) == 2, 60)
+            left, kill = kill_of(names)
             got = run(model, kill)
-            assert killed and [t for t, _, _ in got] == whole
+            assert not left and [t for t, _, _ in got] == whole, (model, names)
             assert all(end in ("stop", "length") for _, end, _ in got)
             if model == "both":
                 assert any(legs and [x["leg"] for x in legs] == ["one", "two"]
