@@ -392,24 +392,25 @@ def test_a_slow_reader_holds_only_itself(tmp_path):
 
 
 def test_a_deadline_that_cannot_be_kept_is_refused_before_it_has_passed(home):
-    """From a measured rate and known tokens; a server that has measured nothing tries."""
-    prompt = {"model": "smol", "max_tokens": 2, "stream": False}
+    """From a measured rate and known tokens: half of what the prompt takes alone."""
     with serving(home, "-model", REAL, "-ctx", "8192") as server:
-        prompt["model"] = server.model()
+        def body(words, **more):
+            text = " ".join(map(str, range(words)))
+            return {"model": server.model(), "max_tokens": 2, **more,
+                    "messages": [{"role": "user", "content": text}]}
 
-        def ask(words, **more):
-            text = " ".join(f"{i}" for i in range(words))
-            return server.post("/v1/chat/completions", {
-                **prompt, **more, "messages": [{"role": "user", "content": text}]}, timeout=120)
-        assert ask(300).status == 200
-        wait_until(lambda: server.get("/v1/status").json()["models"][0]["prefill_tps"] > 0)
+        def rate():
+            return server.get("/v1/status").json()["models"][0]["prefill_tps"]
+        assert server.post("/v1/chat/completions", body(300)).status == 200
+        wait_until(lambda: rate() > 0)
+        long = body(1800)
+        tokens = server.post("/v1/messages/count_tokens", long).json()["input_tokens"]
+        deadline = tokens / rate() * 500
         begun = time.monotonic()
-        late = ask(1500, seed=1, shoal={"deadline_ms": 2500})
-        assert late.status == 503 and time.monotonic() - begun < 2.5, late.body
+        late = server.post("/v1/chat/completions",
+                           {**long, "shoal": {"deadline_ms": int(deadline)}})
+        assert late.status == 503 and time.monotonic() - begun < deadline / 1000, late.body
         assert "first token" in late.json()["error"]["message"]
         assert late.json()["error"]["code"] == "overloaded"
-        messages = server.post("/v1/messages", {
-            "model": prompt["model"], "max_tokens": 2, "shoal": {"deadline_ms": 2500},
-            "messages": [{"role": "user", "content": " ".join(map(str, range(1500)))}]})
-        assert messages.status == 529
-        assert ask(20, shoal={"deadline_ms": 60000}).status == 200
+        kept = server.post("/v1/chat/completions", body(20, shoal={"deadline_ms": 60000}))
+        assert kept.status == 200
