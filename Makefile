@@ -69,8 +69,8 @@ endif
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
-        bench-serve \
-        bench-tok bench-grammar test-schema run install dist deb wheel clean FORCE
+        bench-serve bench-tok bench-grammar test-schema run install dist deb wheel clean \
+        soak FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -337,6 +337,10 @@ test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(TINY) $(REAL) tiny models
 	@$(RUN_TESTS) -tier long $(KERN) $(TINY) $(REAL) $(SIM)
 	@PULL_KILLS=200 $(E2E)/test_pull.py -k killed
+
+soak: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## half an hour of 100 agents and kills
+	$(PYTHON) bench/serve/serve.py -only soak -seconds $(or $(SOAK_SECONDS),1800) \
+	    $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 # ---------------------------------------------------------------- speed
 

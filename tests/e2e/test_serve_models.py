@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from conftest import ROOT
-from server import children_of, is_alive, serving, wait_until
+from server import REAL, children_of, is_alive, serving, wait_until
 
 MODELS = ("llama", "qwen2", "qwen3")
 
@@ -104,3 +104,54 @@ def test_an_idle_model_is_unloaded_and_a_request_may_say_when(serve):
         r = server.post("/api/generate", {"model": "llama", "keep_alive": 0})
         assert r.status == 200 and r.json()["done_reason"] == "unload"
         assert resident(server) == [] and not is_alive(pid)
+
+
+# ---------------------------------------------------------------- what the kernel counts
+
+def own_cgroup():
+    """(folder, file that holds the counter, name of private memory in it) of a group of our own;
+    None where this user may make none."""
+    for root, name in (("/sys/fs/cgroup/memory", "rss"), ("/sys/fs/cgroup", "anon")):
+        path = os.path.join(root, f"shoal_test_{os.getpid()}")
+        try:
+            os.mkdir(path)
+        except OSError:
+            continue
+        if os.path.exists(os.path.join(path, "memory.stat")):
+            return path, os.path.join(path, "memory.stat"), name
+        os.rmdir(path)
+    return None
+
+
+def counted(group):
+    with open(group[1], encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.split()[0] == group[2])
+
+
+def test_an_unload_gives_back_what_the_kernel_had_counted(home):
+    store = os.path.join(home, ".shoal", "models")
+    os.makedirs(store)
+    os.symlink(REAL, os.path.join(store, "smol.gguf"))
+    group = own_cgroup()
+    try:
+        with serving(home) as server:
+            if group:
+                with open(os.path.join(group[0], "cgroup.procs"), "w", encoding="ascii") as f:
+                    f.write(str(server.process.pid))
+            before = counted(group) if group else 0
+            for _ in range(3):
+                load = server.post("/api/generate", {"model": "smol", "keep_alive": -1})
+                assert load.json()["done_reason"] == "load", load.body
+                child = server.child()
+                if group:
+                    assert counted(group) - before > os.path.getsize(REAL) / 2
+                gone = server.post("/api/generate", {"model": "smol", "keep_alive": 0})
+                assert gone.json()["done_reason"] == "unload"
+                assert not is_alive(child)  # at once: the answer waited for it
+                if group:
+                    assert counted(group) - before < 16 << 20
+    finally:
+        if group:
+            wait_until(lambda: not open(os.path.join(group[0], "cgroup.procs"),
+                                        encoding="ascii").read().strip())
+            os.rmdir(group[0])
