@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/bench.h"
+#include "cli/config_keys.h"
 #include "cli/load.h"
 
 #define BENCH_OUT_MAX ((size_t)16 << 20)
@@ -65,7 +66,12 @@ static const struct cmd_flag cmd_bench_flags[] = {
      .value = "D",
      .spec = {.type = CONFIG_TYPE_TEXT},
      .standard = "chat",
-     .help = "chat, completions, anthropic or ollama"},
+     .help = "chat, completions, anthropic, responses or ollama"},
+    {.name = "key-file",
+     .value = "PATH",
+     .spec = {.type = CONFIG_TYPE_PATH},
+     .is_repeatable = true,
+     .help = "a key, the n-th for the n-th server only; repeatable"},
 };
 
 /* "1,2,4" into list[BENCH_LIST_MAX]. */
@@ -119,6 +125,20 @@ static bool cmd_bench_targets(const struct cmd_context *c, struct load *l, struc
     return l->targets_count || err_set(e, ERR_USAGE, "bench: -against: an URL expected");
 }
 
+/* A key goes to the one server it was given for. */
+static bool cmd_bench_keys(const struct cmd_context *c, struct load *l, struct err *e)
+{
+    const struct config_value *files = cmd_value(c, "key-file");
+    uint32_t count = cmd_is_given(c, "key-file") ? files->items_count : 0;
+    if (count > l->targets_count)
+        return err_set(e, ERR_USAGE, "bench: -key-file: %u keys for %u servers", count,
+                       l->targets_count);
+    for (uint32_t i = 0; i < count; i++)
+        if (!config_keys_read(&l->targets[i].key, files->items[i].p, c->arena, e))
+            return err_wrap(e, "bench: -key-file");
+    return true;
+}
+
 static bool cmd_bench_scenario(const struct cmd_context *c, struct load_options *o, struct err *e)
 {
     str name = cmd_text(c, "scenario"), dialect = cmd_text(c, "dialect");
@@ -132,11 +152,11 @@ static bool cmd_bench_scenario(const struct cmd_context *c, struct load_options 
     o->scenario = (enum load_scenario)s;
     o->dialect = load_dialect_find(dialect);
     if (!o->dialect)
-        return err_set(e, ERR_USAGE, "bench: -dialect: chat, completions, anthropic or ollama "
-                       "expected, got \"%.*s\"", STR_ARG(str_sub(dialect, 0, 40)));
+        return err_set(e, ERR_USAGE, "bench: -dialect: chat, completions, anthropic, responses or "
+                       "ollama expected, got \"%.*s\"", STR_ARG(str_sub(dialect, 0, 40)));
     if (o->scenario == LOAD_SCENARIO_JSON && !load_dialect_has_json(o->dialect))
-        return err_set(e, ERR_USAGE, "bench: -scenario json: %s has no field for a schema; chat or "
-                       "ollama expected", o->dialect->name);
+        return err_set(e, ERR_USAGE, "bench: -scenario json: %s has no field for a schema; chat, "
+                       "responses or ollama expected", o->dialect->name);
     return true;
 }
 
@@ -152,7 +172,7 @@ static bool cmd_bench_load_fill(const struct cmd_context *c, struct load *l, str
     if (events > LOAD_SAMPLES_MAX)
         return err_set(e, ERR_USAGE, "bench: agents x out x rounds x %d turns are %llu events, at "
                        "most %u", LOAD_TURNS_MAX, (unsigned long long)events, LOAD_SAMPLES_MAX);
-    return cmd_bench_scenario(c, o, e) && cmd_bench_targets(c, l, e);
+    return cmd_bench_scenario(c, o, e) && cmd_bench_targets(c, l, e) && cmd_bench_keys(c, l, e);
 }
 
 static bool cmd_bench_load(struct cmd_context *c, struct err *e)
@@ -206,7 +226,7 @@ static bool cmd_bench_run(struct cmd_context *c, struct err *e)
 {
     static const char *const local[] = {"p", "n", "batch", "depth", "reps"};
     static const char *const remote[] = {"scenario", "agents", "prompt-tokens", "out", "rounds",
-                                         "dialect"};
+                                         "dialect", "key-file"};
     bool is_remote = cmd_is_given(c, "against");
     size_t count = is_remote ? countof(local) : countof(remote);
     for (size_t i = 0; i < count; i++) {

@@ -65,6 +65,7 @@ bool load_dialect_has_json(const struct load_dialect *d); /* a schema can be ask
 /* One streamed request: zeroed before load_call_start, load_call_deinit after its end. */
 struct load_call {
     const struct load_dialect *dialect;
+    str key; /* sent as a bearer; empty: none */
     struct http_call *call;
     struct sse sse;
     struct buf text; /* of the reply, or (status not 200) its body */
@@ -86,6 +87,10 @@ bool load_call_start(struct load_call *call, struct http_client *client, str url
                      const struct load_body *body, struct err *e) BASE_USE_RESULT;
 void load_call_cancel(struct load_call *call); /* no on_end; nothing if it has ended */
 void load_call_deinit(struct load_call *call);
+#define LOAD_HEADERS_MAX 4
+/* A dialect's headers and the key's; line holds the latter. */
+void load_call_headers(const struct load_dialect *d, str key, struct buf *line,
+                       const char *out[LOAD_HEADERS_MAX + 1]);
 /* For load_dialect. */
 void load_call_fail(struct load_call *call, const char *kind, str why);
 void load_call_add_text(struct load_call *call, str text);
@@ -116,7 +121,7 @@ struct load_samples {
 };
 
 struct load_target {
-    str url, model;
+    str url, model, key;
     struct load_samples first, again, gaps; /* ms; again: first tokens of turns after the first */
     double wall_s[LOAD_ROUNDS_MAX], last_start_s[LOAD_ROUNDS_MAX];
     double tokens_s[LOAD_ROUNDS_MAX], turns_min[LOAD_ROUNDS_MAX];

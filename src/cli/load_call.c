@@ -89,12 +89,28 @@ static void load_call_on_end(void *ctx, const struct err *why)
     call->on_end(call->ctx, call);
 }
 
+void load_call_headers(const struct load_dialect *d, str key, struct buf *line,
+                       const char *out[LOAD_HEADERS_MAX + 1])
+{
+    size_t count = 0;
+    for (; d->headers[count]; count++) {
+        must(count + 1 < LOAD_HEADERS_MAX);
+        out[count] = d->headers[count];
+    }
+    if (key.len && buf_printf(line, "Authorization: Bearer %.*s", STR_ARG(key)))
+        out[count++] = line->p;
+    out[count] = NULL;
+}
+
 bool load_call_start(struct load_call *call, struct http_client *client, str url,
                      const struct load_body *body, struct err *e)
 {
-    struct buf bytes, full;
+    struct buf bytes, full, bearer;
+    const char *headers[LOAD_HEADERS_MAX + 1];
     buf_init(&bytes, LOAD_CALL_BODY_MAX);
     buf_init(&full, 2048);
+    buf_init(&bearer, 2048);
+    load_call_headers(call->dialect, call->key, &bearer, headers);
     buf_init(&call->text, LOAD_TEXT_MAX);
     arena_init(&call->arena, 4 * LOAD_CALL_EVENT_MAX + ((size_t)1 << 20));
     sse_init(&call->sse, call->dialect->form, LOAD_CALL_EVENT_MAX);
@@ -104,11 +120,11 @@ bool load_call_start(struct load_call *call, struct http_client *client, str url
     buf_add_z(&full, call->dialect->path);
     call->dialect->put(&bytes, body);
     struct http_call_options o = {
-        .url = buf_view(&full), .headers = call->dialect->headers, .body = buf_view(&bytes),
+        .url = buf_view(&full), .headers = headers, .body = buf_view(&bytes),
         .connect_ms = LOAD_CALL_CONNECT_MS, .idle_ms = LOAD_CALL_IDLE_MS,
         .total_ms = LOAD_CALL_MS,
         .handlers = {call, load_call_on_head, load_call_on_bytes, load_call_on_end}};
-    bool ok = !bytes.full && !full.full;
+    bool ok = !bytes.full && !full.full && !bearer.full;
     if (!ok)
         err_set(e, ERR_LIMIT, "load: request above %zu bytes, or URL above %zu",
                 LOAD_CALL_BODY_MAX, full.size_max);
@@ -116,6 +132,7 @@ bool load_call_start(struct load_call *call, struct http_client *client, str url
     ok = ok && http_client_start(client, &call->call, &o, e);
     buf_deinit(&bytes);
     buf_deinit(&full);
+    buf_deinit(&bearer);
     return ok;
 }
 

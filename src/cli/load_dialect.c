@@ -206,6 +206,56 @@ static void load_dialect_read_anthropic(struct load_call *call, str name, struct
         call->is_done = true;
 }
 
+/* --- OpenAI Responses ----------------------------------------------------------------------- */
+
+static void load_dialect_put_responses(struct buf *out, const struct load_body *b)
+{
+    struct json_writer w = json_writer(out);
+    json_open_object(&w);
+    load_dialect_put_model(&w, b->model);
+    if (b->system.len) {
+        json_key_z(&w, "instructions");
+        json_put_text(&w, b->system);
+    }
+    json_key_z(&w, "input");
+    json_open_array(&w);
+    for (uint32_t i = 0; i < b->turns_count; i++) {
+        load_dialect_put_message(&w, "user", b->turns[i].user);
+        if (b->turns[i].reply.len)
+            load_dialect_put_message(&w, "assistant", b->turns[i].reply);
+    }
+    json_close_array(&w);
+    load_dialect_put_number(&w, "max_output_tokens", b->out);
+    load_dialect_put_number(&w, "temperature", 0);
+    load_dialect_put_bool(&w, "store", false);
+    load_dialect_put_bool(&w, "stream", true);
+    if (b->wants_json) {
+        json_key_z(&w, "text");
+        json_put_raw(&w, STR("{\"format\":{\"type\":\"json_schema\",\"name\":\"answer\","
+                             "\"strict\":true,\"schema\":" LOAD_DIALECT_SCHEMA "}}"));
+    }
+    json_close_object(&w);
+}
+
+static void load_dialect_read_responses(struct load_call *call, str name, struct json event)
+{
+    struct json response = json_member(event, "response"), usage = json_member(response, "usage");
+    (void)name; /* the same as the event's type */
+    str type = json_text(json_member(event, "type"), &call->arena);
+    if (load_dialect_read_error(call, event) || load_dialect_read_error(call, response))
+        return;
+    if (str_eq_z(type, "response.output_text.delta") ||
+        str_eq_z(type, "response.reasoning_summary_text.delta"))
+        load_dialect_read_text(call, json_member(event, "delta"));
+    if (!str_eq_z(type, "response.completed") && !str_eq_z(type, "response.incomplete"))
+        return;
+    call->is_done = true;
+    call->has_usage = load_dialect_count(usage, "input_tokens", &call->prompt_tokens) &&
+                      load_dialect_count(usage, "output_tokens", &call->output_tokens);
+    call->has_cached = load_dialect_count(json_member(usage, "input_tokens_details"),
+                                          "cached_tokens", &call->cached_tokens);
+}
+
 /* --- Ollama --------------------------------------------------------------------------------- */
 
 /* num_ctx: without it a long prompt would be cut, and the comparison would be none. */
@@ -301,6 +351,8 @@ static const struct load_dialect load_dialects[] = {
      load_dialect_put_complete, load_dialect_read_openai, load_dialect_model_openai},
     {"anthropic", "/v1/messages", "/v1/models", load_dialect_version, SSE_FORM_EVENTS,
      load_dialect_put_anthropic, load_dialect_read_anthropic, load_dialect_model_openai},
+    {"responses", "/v1/responses", "/v1/models", load_dialect_json, SSE_FORM_EVENTS,
+     load_dialect_put_responses, load_dialect_read_responses, load_dialect_model_openai},
     {"ollama", "/api/chat", "/api/tags", load_dialect_json, SSE_FORM_LINES,
      load_dialect_put_ollama, load_dialect_read_ollama, load_dialect_model_ollama},
     {"responses", "/v1/responses", "/v1/models", load_dialect_json, SSE_FORM_EVENTS,
@@ -317,5 +369,6 @@ const struct load_dialect *load_dialect_find(str name)
 
 bool load_dialect_has_json(const struct load_dialect *d)
 {
-    return d->put == load_dialect_put_chat || d->put == load_dialect_put_ollama;
+    return d->put == load_dialect_put_chat || d->put == load_dialect_put_ollama ||
+           d->put == load_dialect_put_responses;
 }

@@ -242,8 +242,9 @@ static void load_agent_start(void *ctx)
     const struct load_options *o = &r->l->options;
     struct err e;
     load_call_deinit(&a->call);
-    a->call = (struct load_call){.dialect = o->dialect, .on_gap = load_agent_on_gap,
-                                 .on_end = load_agent_on_end, .ctx = a};
+    a->call = (struct load_call){.dialect = o->dialect, .key = r->target->key,
+                                 .on_gap = load_agent_on_gap, .on_end = load_agent_on_end,
+                                 .ctx = a};
     struct load_body body = {
         .model = r->target->model, .system = buf_view(&r->system), .turns = a->turns,
         .turns_count = a->turn + 1, .out = a->out,
@@ -354,12 +355,17 @@ static bool load_run_find_model(struct load_run *r, struct load_target *t, struc
     struct load_question q = {0};
     struct http_call *call;
     struct json answer;
+    const char *headers[LOAD_HEADERS_MAX + 1];
+    struct buf bearer;
+    buf_init(&bearer, 2048);
+    load_call_headers(d, t->key, &bearer, headers);
     str url = arena_printf(arena, "%.*s%s", STR_ARG(t->url), d->models_path);
     struct http_call_options o = {
-        .url = url, .headers = d->headers, .connect_ms = 10000, .total_ms = 60000,
+        .url = url, .headers = headers, .connect_ms = 10000, .total_ms = 60000,
         .handlers = {&q, load_question_on_head, load_question_on_bytes, load_question_on_end}};
     buf_init(&q.answer, LOAD_RUN_ANSWER_MAX);
     bool ok = http_client_start(r->client, &call, &o, e);
+    buf_deinit(&bearer);
     while (ok && !q.is_done)
         loop_step(r->loop, LOAD_RUN_STEP_MS);
     if (ok && q.has_failed) {
@@ -387,8 +393,8 @@ static bool load_run_probe(struct load_run *r, uint32_t words, double *tokens, s
     struct chrono_rng rng;
     struct buf text;
     bool is_done = false;
-    struct load_call call = {.dialect = r->l->options.dialect, .on_end = load_probe_on_end,
-                             .ctx = &is_done};
+    struct load_call call = {.dialect = r->l->options.dialect, .key = r->target->key,
+                             .on_end = load_probe_on_end, .ctx = &is_done};
     buf_init(&text, LOAD_TEXT_MAX);
     chrono_rng_init(&rng, ~r->l->options.seed + words);
     load_call_add_words(&text, &rng, words);

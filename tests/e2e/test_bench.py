@@ -9,6 +9,7 @@ import gguf
 import pytest
 
 from conftest import ROOT
+from server import TINY, serving
 
 QUICK = ["-p", "8", "-n", "4", "-reps", "2"]
 
@@ -212,3 +213,20 @@ def test_flags_of_the_other_half_are_refused(shoal):
              "bench: agents x out x rounds x 4 turns are 3221225472 events, at most 16777216")]:
         done = shoal("bench", *args)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"shoal: {text}\n")
+
+
+def test_the_responses_protocol_and_a_key_for_its_server(shoal, home):
+    key = home / "key"
+    key.write_text("bench-key-of-many-letters\n")
+    key.chmod(0o600)
+    with serving(home, "-model", TINY, "-key-file", str(key), ready=False) as server:
+        args = ["bench", "-against", server.url, "-agents", "2", "-prompt-tokens", "20", "-out",
+                "4", "-rounds", "1", "-dialect", "responses", "-json", "llama"]
+        refused = shoal(*args)
+        assert refused.returncode == 1 and "401" in refused.stderr
+        done = shoal(*args, "-key-file", str(key))
+        assert done.returncode == 0, done.stderr
+        (target,) = json.loads(done.stdout)["targets"]
+        assert target["failed"] == 0 and target["requests"] == 2
+        more = shoal(*args, "-key-file", str(key), "-key-file", str(key))
+        assert more.returncode == 2 and "2 keys for 1 servers" in more.stderr

@@ -41,6 +41,18 @@ static const struct {
       {"message_delta", "{\"delta\":{\"stop_reason\":\"x\"},\"usage\":{\"output_tokens\":3}}"},
       {"message_stop", "{}"}},
      "a", "", 25, 20, 3, true, true, true},
+    {"responses",
+     {{"response.reasoning_summary_text.delta",
+       "{\"type\":\"response.reasoning_summary_text.delta\",\"delta\":\"a\"}"},
+      {"response.output_text.delta", "{\"type\":\"response.output_text.delta\",\"delta\":\"b\"}"},
+      {"response.incomplete",
+       "{\"type\":\"response.incomplete\",\"response\":{\"usage\":{\"input_tokens\":9,"
+       "\"input_tokens_details\":{\"cached_tokens\":4},\"output_tokens\":2}}}"}},
+     "ab", "", 9, 4, 2, true, true, true},
+    {"responses",
+     {{"response.failed", "{\"type\":\"response.failed\",\"response\":{\"error\":"
+                          "{\"code\":\"server_error\",\"message\":\"full\"}}}"}},
+     "", "error event", 0, 0, 0, 0, 0, 0},
     {"ollama",
      {{"", "{\"message\":{\"thinking\":\"a\",\"content\":\"\"},\"done\":false}"},
       {"", "{\"message\":{\"content\":\"b\"},\"done\":false}"},
@@ -97,6 +109,10 @@ static const struct {
      "{\"model\":\"m\",\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
      "{\"role\":\"assistant\",\"content\":\"r\"},{\"role\":\"user\",\"content\":\"p\"}],"
      "\"max_tokens\":5,\"temperature\":0,\"stream\":true}"},
+    {"responses",
+     "{\"model\":\"m\",\"instructions\":\"s\",\"input\":[{\"role\":\"user\",\"content\":\"q\"},"
+     "{\"role\":\"assistant\",\"content\":\"r\"},{\"role\":\"user\",\"content\":\"p\"}],"
+     "\"max_output_tokens\":5,\"temperature\":0,\"store\":false,\"stream\":true}"},
     {"ollama",
      "{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\","
      "\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"r\"},{\"role\":\"user\",\"content\":"
