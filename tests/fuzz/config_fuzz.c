@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/config.h"
+#include "cli/config_legs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,6 +20,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (ok && config_number(c, "engine.ctx") < 0)
         abort();
+    struct legs_config legs;
+    bool is_routed = ok && config_legs_load(&legs, c, &a, &e);
+    for (uint32_t i = 0; is_routed && i < legs.routes_count; i++)
+        for (uint32_t k = 0; k < legs.routes[i].entries_count; k++)
+            if (legs.routes[i].entries[k].leg >= legs.rows_count)
+                abort();
     for (size_t i = 0; i < problems.len; i++)
         if ((unsigned char)problems.p[i] < 0x20 && problems.p[i] != '\n')
             abort();
