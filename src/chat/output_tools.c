@@ -6,8 +6,8 @@
 
 #define REFS_MAX 16 /* $ref to $ref to ... */
 
-bool output_tools_make(struct output_tools *out, const struct api_request *rq, bool needs_types,
-                       struct arena *a, struct err *e)
+static bool make(struct output_tools *out, const struct api_request *rq, bool needs_types,
+                 struct arena *a, struct err *e)
 {
     struct output_tool *rows = ARENA_ARRAY(a, struct output_tool, rq->tools_count);
     const struct json_options o = {.depth_max = OUTPUT_TOOLS_DEPTH_MAX};
@@ -27,6 +27,18 @@ bool output_tools_make(struct output_tools *out, const struct api_request *rq, b
     return !a->is_full ||
            err_set(e, ERR_LIMIT, "tools: %u of them do not fit the request's memory",
                    rq->tools_count);
+}
+
+bool output_tools_make(struct output_tools *out, const struct api_request *rq, struct arena *a,
+                       struct err *e)
+{
+    return make(out, rq, true, a, e);
+}
+
+bool output_tools_names(struct output_tools *out, const struct api_request *rq, struct arena *a,
+                        struct err *e)
+{
+    return make(out, rq, false, a, e);
 }
 
 const struct output_tool *output_tools_find(const struct output_tools *t, str name)

@@ -30,10 +30,12 @@ struct output_tools {
     uint32_t rows_count;
 };
 
-/* Tables in a, which rq outlives too; hosted tools are left out. needs_types: schemas are read, for
- * a format whose values have no types of their own (TAGS). False: ERR_LIMIT, a is full. */
+/* Tables in a, which rq outlives too; hosted tools are left out. False: ERR_LIMIT, a is full. */
 BASE_USE_RESULT bool output_tools_make(struct output_tools *out, const struct api_request *rq,
-                                       bool needs_types, struct arena *a, struct err *e);
+                                       struct arena *a, struct err *e);
+/* Names alone: schemas are not read, as for a format whose values show their types. */
+BASE_USE_RESULT bool output_tools_names(struct output_tools *out, const struct api_request *rq,
+                                        struct arena *a, struct err *e);
 /* NULL: no tool of that name. */
 const struct output_tool *output_tools_find(const struct output_tools *t, str name);
 /* Which types the schema allows the parameter to have, as OUTPUT_TYPE bits; 0: it does not say.

@@ -206,7 +206,7 @@ bool inspect_output(struct inspect *in, struct err *e)
     bool ok = (by_name ? inspect_output_by_name(cmd_text(in->c, "format"), &opt, e)
                        : inspect_output_by_model(in, &opt, &a, e)) &&
               (!cmd_is_given(in->c, "tools") || inspect_output_tools(in, &rq, &a, e)) &&
-              output_tools_make(&tools, &rq, true, &a, e) && inspect_output_stdin(&text, e);
+              output_tools_make(&tools, &rq, &a, e) && inspect_output_stdin(&text, e);
     opt.tools = &tools;
     ok = ok && inspect_output_run(in, &opt, buf_view(&text), &a, e);
     buf_deinit(&text);

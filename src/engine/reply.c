@@ -115,7 +115,9 @@ bool reply_make(struct reply *out, const struct prompt_model *m, const struct ap
         struct output_tools *tools = ARENA_NEW(a, struct output_tools);
         if (!tools)
             return api_error_set(e, ERR_LIMIT, NULL, STR("tools"), "request: out of its memory");
-        if (!output_tools_make(tools, rq, reply_needs_types(out->format.calls), a, &why))
+        bool ok = reply_needs_types(out->format.calls) ? output_tools_make(tools, rq, a, &why)
+                                                       : output_tools_names(tools, rq, a, &why);
+        if (!ok)
             return api_error_set(e, why.code, NULL, STR("tools"), "%s", why.text);
         out->tools = tools;
     }

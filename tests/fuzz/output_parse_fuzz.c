@@ -110,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     api_request_init(&rq);
     rq.tools = list;
     rq.tools_count = countof(list);
-    if (!output_tools_make(&tools, &rq, true, &a, &e))
+    if (!output_tools_make(&tools, &rq, &a, &e))
         abort();
     uint8_t o = data[1];
     const struct output_options opt = {

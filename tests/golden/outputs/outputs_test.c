@@ -177,7 +177,7 @@ static void test_B17_what_a_template_prints_is_read_back_at_every_split(void **s
     assert_true(file_read(&body, "tests/golden/outputs/outputs.json", SIZE_MAX_, &a, &e));
     assert_true(json_parse(&all, body, &opt, &a, &e));
     read_tools(&rq, json_member(all, "tools"), &a);
-    assert_true(output_tools_make(&tools, &rq, true, &a, &e));
+    assert_true(output_tools_make(&tools, &rq, &a, &e));
     struct json_walk w = json_walk(json_member(all, "cases"));
     while (json_next(&w)) {
         struct output_options o = {.tools = &tools, .begin = begin_of(w.value)};

@@ -45,7 +45,7 @@ void output_run_tools_make(struct output_tools *out, const char *list, struct ar
     struct err e;
     api_request_init(rq);
     read_tools(rq, list ? list : output_run_tools, a);
-    assert_true(output_tools_make(out, rq, true, a, &e));
+    assert_true(output_tools_make(out, rq, a, &e));
 }
 
 struct state {

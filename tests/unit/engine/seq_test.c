@@ -44,7 +44,7 @@ static void start(struct run *r, const struct api_request *rq, uint32_t begun)
     r->tool = (struct api_tool){.name = STR("f"), .allowed = true};
     r->job->rq.tools = &r->tool;
     r->job->rq.tools_count = 1;
-    assert_true(output_tools_make(&r->tools, &r->job->rq, true, &r->job->arena, &e));
+    assert_true(output_tools_make(&r->tools, &r->job->rq, &r->job->arena, &e));
     r->job->reply = (struct reply){
         .format = {output_table_find(STR("hermes")), &output_table_thinks[3]}, .tools = &r->tools,
         .one_call = !rq->parallel_tool_calls, .think_tokens_max = rq->think_tokens_max,
