@@ -82,7 +82,7 @@ static bool begin(struct place *p, const struct setting *o, struct api_error *e)
     rq.tools_count = countof(tools);
     rq.tool_choice = o->choice;
     rq.format.kind = o->format;
-    assert_true(output_tools_make(&made, &rq, true, &p->arena, &why));
+    assert_true(output_tools_make(&made, &rq, &p->arena, &why));
     struct constrain_ask ask = {.rq = &rq, .begin = o->begin, .one_call = o->one_call,
                                 .tools = o->choice == API_TOOL_CHOICE_NONE ? NULL : &made,
                                 .format = {.calls = o->row}};
