@@ -298,48 +298,6 @@ static str load_dialect_model_ollama(struct json answer, struct arena *a)
     return json_text(json_member(json_at(json_member(answer, "models"), 0), "name"), a);
 }
 
-/* --- OpenAI Responses ----------------------------------------------------------------------- */
-
-static void load_dialect_put_responses(struct buf *out, const struct load_body *b)
-{
-    struct json_writer w = json_writer(out);
-    json_open_object(&w);
-    load_dialect_put_model(&w, b->model);
-    if (b->system.len) {
-        json_key_z(&w, "instructions");
-        json_put_text(&w, b->system);
-    }
-    json_key_z(&w, "input");
-    json_open_array(&w);
-    for (uint32_t i = 0; i < b->turns_count; i++) {
-        load_dialect_put_message(&w, "user", b->turns[i].user);
-        if (b->turns[i].reply.len)
-            load_dialect_put_message(&w, "assistant", b->turns[i].reply);
-    }
-    json_close_array(&w);
-    load_dialect_put_number(&w, "max_output_tokens", b->out);
-    load_dialect_put_number(&w, "temperature", 0);
-    load_dialect_put_bool(&w, "stream", true);
-    json_close_object(&w);
-}
-
-static void load_dialect_read_responses(struct load_call *call, str name, struct json event)
-{
-    struct json response = json_member(event, "response"), usage = json_member(response, "usage");
-    bool has_failed = str_eq(name, STR("response.failed"));
-    if (load_dialect_read_error(call, has_failed ? response : event))
-        return;
-    if (str_eq(name, STR("response.output_text.delta")))
-        load_dialect_read_text(call, json_member(event, "delta"));
-    if (!str_eq(name, STR("response.completed")) && !str_eq(name, STR("response.incomplete")))
-        return;
-    call->is_done = true;
-    call->has_usage = load_dialect_count(usage, "input_tokens", &call->prompt_tokens) &&
-                      load_dialect_count(usage, "output_tokens", &call->output_tokens);
-    call->has_cached = load_dialect_count(json_member(usage, "input_tokens_details"),
-                                          "cached_tokens", &call->cached_tokens);
-}
-
 static const char *const load_dialect_json[] = {"Content-Type: application/json", NULL};
 static const char *const load_dialect_version[] = {"Content-Type: application/json",
                                                    "anthropic-version: 2023-06-01", NULL};
@@ -355,8 +313,6 @@ static const struct load_dialect load_dialects[] = {
      load_dialect_put_responses, load_dialect_read_responses, load_dialect_model_openai},
     {"ollama", "/api/chat", "/api/tags", load_dialect_json, SSE_FORM_LINES,
      load_dialect_put_ollama, load_dialect_read_ollama, load_dialect_model_ollama},
-    {"responses", "/v1/responses", "/v1/models", load_dialect_json, SSE_FORM_EVENTS,
-     load_dialect_put_responses, load_dialect_read_responses, load_dialect_model_openai},
 };
 
 const struct load_dialect *load_dialect_find(str name)
