@@ -4,8 +4,7 @@
 usage: build/venv/bin/python bench/serve/passthrough.py
 
 `shoal stub` is the upstream; four streams at once, 24 in all, of each pair of protocols. The time
-is
-the server process's own (utime + stime), so that a busy machine does not count. Goal: 20 us.
+is the server process's own (utime + stime), so that a busy machine does not count. Goal: 20 us.
 """
 import concurrent.futures
 import os

@@ -420,7 +420,7 @@ static bool cmd_drill_run(struct cmd_context *c, struct err *e)
 
 static const struct cmd_flag cmd_drill_flags[] = {
     {.name = "faults", .value = "LIST", .spec = {.type = CONFIG_TYPE_LIST}, .is_repeatable = true,
-     .help = "refuse hang_header hang_body stall cut cut_late garbage rate_limit flap auth; all"},
+     .help = "refuse hang_header hang_body stall cut cut_late garbage rate_limit flap auth"},
     {.name = "dialects", .value = "LIST", .spec = {.type = CONFIG_TYPE_LIST},
      .is_repeatable = true, .help = "ollama chat anthropic responses; all"},
     {.name = "live", .value = "LEG", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true,
