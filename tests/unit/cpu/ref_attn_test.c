@@ -286,7 +286,7 @@ static void test_pages_of_int8_keep_codes_and_a_scale_per_token(void **state)
     enum { D = 3, HEAD = KV_PAGE_TOKENS * (D + 2) };
     const struct op_kv kv = {1, D, D, 0};
     const struct op_attn op = {.heads = 1, .kv_heads = 1, .dk = D, .dv = D, .scale = 1};
-    float block[2 + D], scratch[CPU_ATTN_BLOCK];
+    float block[2 + D], scratch[CPU_ATTN_BLOCK + D];
     _Alignas(64) uint8_t page[2 * HEAD] = {0};
     uint8_t *row_page = page;
     const float k[D] = {127, -63.6f, 0.4f}, v[D] = {-254, 1.1f, 254}, q[D] = {0.5f, 2, 100};
