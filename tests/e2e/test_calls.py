@@ -1,0 +1,95 @@
+"""Tool calls of a real model, docs/BEHAVIOUR.md 6.5: read, streamed, and gone on with after a crash.
+
+Qwen2.5-Coder-0.5B writes its calls without an opener, in a code fence, of its own free will."""
+import http.client
+import json
+import os
+import signal
+
+import pytest
+
+from conftest import ROOT
+from server import serving
+
+CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
+TOOLS = [{"type": "function", "function": {
+    "name": "get_weather", "description": "Get the current weather", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
+BODY = {"messages": [{"role": "user", "content": "What is the weather in Bern and in Paris?"}],
+        "tools": TOOLS, "temperature": 0, "seed": 3, "max_tokens": 200, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("calls"), "-model", CODER) as server:
+        yield server
+
+
+class Joined:
+    """What a client makes of a stream: text, calls by index, the finish."""
+
+    def __init__(self):
+        self.content, self.calls, self.finish, self.pieces = "", {}, None, 0
+
+    def add(self, chunk):
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            self.content += delta.get("content") or ""
+            for call in delta.get("tool_calls") or []:
+                self.pieces += 1
+                have = self.calls.setdefault(call["index"], {"arguments": ""})
+                if "id" in call:
+                    assert "id" not in have, "a call begins once"
+                    have.update(id=call["id"], name=call["function"]["name"])
+                have["arguments"] += call["function"].get("arguments") or ""
+            self.finish = choice["finish_reason"] or self.finish
+
+
+def streamed(server, after=None, act=None):
+    """The reply; act() is called once `after` pieces of a call came."""
+    body = json.dumps({"model": server.model(), **BODY})
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+    reply, joined = connection.getresponse(), Joined()
+    assert reply.status == 200
+    while True:
+        line = reply.readline().strip()
+        if line == b"data: [DONE]":
+            return joined
+        assert line or not reply.isclosed(), "the stream ended early"
+        if line.startswith(b"data: "):
+            joined.add(json.loads(line[6:]))
+        if act and joined.pieces >= after:
+            act()
+            act = None
+
+
+def test_A17_A29_a_call_flows_and_ends_as_the_reply_that_is_not_streamed(coder):
+    flow = streamed(coder)
+    assert flow.finish == "tool_calls" and flow.content == "" and len(flow.calls) == 1
+    assert flow.pieces > 4, "arguments come as they are written"
+    assert json.loads(flow.calls[0]["arguments"]) == {"city": "Bern"}
+    whole = coder.post("/v1/chat/completions",
+                       {"model": coder.model(), **BODY, "stream": False}).json()["choices"][0]
+    call = whole["message"]["tool_calls"][0]
+    assert whole["finish_reason"] == "tool_calls" and call["id"] == flow.calls[0]["id"]
+    assert call["function"] == {"name": flow.calls[0]["name"],
+                                "arguments": flow.calls[0]["arguments"]}
+
+
+def test_a_child_killed_in_the_middle_of_a_call_changes_no_byte_of_it(coder):
+    quiet = streamed(coder)
+    for after in (1, 4):
+        killed = coder.child()
+        shaken = streamed(coder, after, lambda: os.kill(killed, signal.SIGKILL))
+        assert coder.child() != killed
+        assert (shaken.content, shaken.calls, shaken.finish) == \
+            (quiet.content, quiet.calls, quiet.finish)
+
+
+def test_B18_a_cut_call_ends_with_length_and_promises_nothing(coder):
+    reply = coder.post("/v1/chat/completions",
+                       {"model": coder.model(), **BODY, "stream": False, "max_tokens": 22})
+    choice = reply.json()["choices"][0]
+    assert reply.status == 200 and choice["finish_reason"] == "length"
+    assert not choice["message"].get("tool_calls") and not choice["message"]["content"]
