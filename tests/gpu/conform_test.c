@@ -1,5 +1,6 @@
 /* Every op and weight format of the CUDA backend against the CPU's scalar reference, and against
- * itself: a row's bits must not depend on the rows beside it. Needs a device; `make gpu`. */
+ * itself: a row's bits must not depend on the rows beside it. Needs a device; `make gpu`.
+ * `conform_test moe` runs the cases of that name alone. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,8 +228,12 @@ static bool compare_draws(const struct conform_case *k, struct conform *c, struc
     return ok;
 }
 
+static const char *only; /* cases of this name; NULL: all */
+
 static void run(const struct conform_case *k)
 {
+    if (only && !str_eq_z(str_of(only), k->name))
+        return;
     struct conform c, base;
     struct err e = {0};
     bool ok = conform_init(&c, k, &cuda_backend, 7, &e);
@@ -242,8 +247,9 @@ static void run(const struct conform_case *k)
     conform_deinit(&base);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    only = argc > 1 ? argv[1] : NULL;
     static const uint32_t outs[] = {16, 100, 257}, groups[] = {1, 4};
     for (int t = 0; t < QTYPE_WEIGHT_COUNT; t++) {
         for (size_t i = 0; i < countof(outs); i++) {
