@@ -193,6 +193,7 @@ struct cuda_route_args {
     cuda_addr bias, ids, w;
     uint32_t rows, experts, k, gate, groups, groups_used, norm;
     float scale;
+    cuda_addr work, pair; /* of one row: what moe_sort would make; 0: not */
 };
 
 struct cuda_sort_args { /* (row, rank) pairs by expert */

@@ -349,6 +349,17 @@ bool cuda_mul_route(struct prepared *p, const struct op *o, struct err *e)
         .norm = r.norm,
         .scale = r.scale,
     };
+    if (a.rows == 1 && a.k <= a.experts) { /* then cuda_mul_sort finds its work done */
+        a.work = p->work;
+        a.pair = p->pair;
+        p->sorted = (struct cuda_sort_args){.ids = a.ids,
+                                            .work = p->work,
+                                            .pair = p->pair,
+                                            .pairs = a.k,
+                                            .experts = a.experts,
+                                            .wide = 1};
+        p->sorted_value = o->out[0];
+    }
     return cuda_run_launch(p, p->d->k.moe_route, cuda_run_grid(a.rows, 1, 32), &a, e);
 }
 

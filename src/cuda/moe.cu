@@ -120,6 +120,15 @@ KERNEL __launch_bounds__(32) moe_route(const __grid_constant__ cuda_route_args a
     }
     if (lane)
         return;
+    if (a.work) { /* a chunk of one pair for each rank */
+        int32_t *work = common_ptr<int32_t>(a.work), *pair = common_ptr<int32_t>(a.pair);
+        work[0] = (int32_t)a.k;
+        for (uint32_t r = 0; r < a.k; r++) {
+            work[1 + 3 * r] = ids[r];
+            work[2 + 3 * r] = pair[r] = (int32_t)r;
+            work[3 + 3 * r] = 1;
+        }
+    }
     for (uint32_t r = 0; r < a.k; r++) {
         if (a.gate == MOE_CHOSEN)
             w[r] = __fdiv_rn(w[r], sum);
