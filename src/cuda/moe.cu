@@ -57,6 +57,19 @@ static __device__ float moe_group_score(const float *score, uint32_t n)
     return n > 1 ? __fadd_rn(one, two) : one;
 }
 
+/* Experts outside the groups_used best groups lose their scores. */
+static __device__ void moe_mask_groups(const cuda_route_args &a, float *score, float *group)
+{
+    uint32_t n = a.experts / a.groups;
+    for (uint32_t g = 0; g < a.groups; g++)
+        group[g] = moe_group_score(score + g * n, n);
+    for (uint32_t used = 0; used < a.groups_used; used++)
+        group[moe_best(group, a.groups)] = -COMMON_INFINITY;
+    for (uint32_t i = 0; i < a.experts; i++)
+        if (group[i / n] > -COMMON_INFINITY)
+            score[i] = -COMMON_INFINITY;
+}
+
 /* grid: x = rows; one warp, the choice by its first lane (k is small). */
 KERNEL __launch_bounds__(32) moe_route(const __grid_constant__ cuda_route_args a)
 {
@@ -88,20 +101,11 @@ KERNEL __launch_bounds__(32) moe_route(const __grid_constant__ cuda_route_args a
         score[i] = bias ? __fadd_rn(prob[i], bias[i]) : prob[i];
     }
     __syncwarp();
-    if (a.groups > 1 && lane == 0) {
-        uint32_t n = a.experts / a.groups;
-        for (uint32_t g = 0; g < a.groups; g++)
-            group[g] = moe_group_score(score + g * n, n);
-        for (uint32_t used = 0; used < a.groups_used; used++)
-            group[moe_best(group, a.groups)] = -COMMON_INFINITY;
-        for (uint32_t i = 0; i < a.experts; i++)
-            if (group[i / n] > -COMMON_INFINITY)
-                score[i] = -COMMON_INFINITY;
-    }
+    if (a.groups > 1 && lane == 0)
+        moe_mask_groups(a, score, group);
     __syncwarp();
     int32_t *ids = common_ptr<int32_t>(a.ids) + (size_t)row * a.k;
-    float *w = common_ptr<float>(a.w) + (size_t)row * a.k;
-    float sum = 0, top = 0;
+    float *w = common_ptr<float>(a.w) + (size_t)row * a.k, sum = 0, top = 0;
     for (uint32_t r = 0; r < a.k; r++) {
         const int best = moe_best_of_warp(score, a.experts, lane);
         __syncwarp();

@@ -1,4 +1,4 @@
-"""Tool calls of a real model, docs/BEHAVIOUR.md 6.5: read, streamed, and gone on with after a crash.
+"""Tool calls of a real model (docs/BEHAVIOUR.md 6.5): read, streamed, gone on with after a crash.
 
 Qwen2.5-Coder-0.5B writes its calls without an opener, in a code fence, of its own free will."""
 import http.client
