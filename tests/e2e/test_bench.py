@@ -207,8 +207,8 @@ def test_flags_of_the_other_half_are_refused(shoal):
              'bench: -scenario: together, random, returning, forked, turns or json expected, '
              'got "x"'),
             (["-against", "http://127.0.0.1:1", "-scenario", "json", "-dialect", "anthropic"],
-             "bench: -scenario json: anthropic has no field for a schema; chat or ollama "
-             "expected"),
+             "bench: -scenario json: anthropic has no field for a schema; chat, responses or "
+             "ollama expected"),
             (["-against", "http://127.0.0.1:1", "-agents", "4096", "-out", "65536"],
              "bench: agents x out x rounds x 4 turns are 3221225472 events, at most 16777216")]:
         done = shoal("bench", *args)

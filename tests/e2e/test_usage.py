@@ -125,14 +125,14 @@ def test_usage_errors_point_to_the_help(shoal):
 def test_configuration_problems_are_listed_with_their_places(shoal, home, place):
     path = home / ".shoal" / "config.yaml" if place == "home" else home / "c.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("store: [x]\nengine:\n  ctx: -1\nagents: {}\n")
+    path.write_text("store: [x]\nengine:\n  ctx: -1\nengine.draft: x\n")
     args = ["-config", str(path)] if place == "flag" else []
     env = {"SHOAL_CONFIG": str(path)} if place == "environment" else {}
     done = shoal("version", *args, env=env)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (f"{path}:1:1: store: path expected, got a list\n"
                            f'{path}:3:3: engine.ctx: integer 0..16777216 expected, got "-1"\n'
-                           f"{path}:4:1: agents: not built yet\n")
+                           f"{path}:4:1: engine.draft: not built yet\n")
 
 
 def test_a_configuration_that_is_asked_for_must_be_there(shoal):
