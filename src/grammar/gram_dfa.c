@@ -277,7 +277,7 @@ static uint32_t dfa_make(struct gram_dfa_table *t, uint32_t state, uint8_t byte)
                 count = dfa_close(t, n->out, false, count, &is_open, part->open);
         }
         if (is_open) { /* whatever else was found: all texts from here on are accepted */
-            bool ignored;
+            bool ignored = false;
             t->mark++;
             count = dfa_close(t, part->open, false, from, &ignored, part->open);
         }
