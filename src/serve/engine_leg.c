@@ -15,7 +15,7 @@
 #define ENGINE_LEG_RETRY_MS 60000   /* after a crash loop */
 #define ENGINE_LEG_OOM_SCORE 500    /* a child goes first */
 #define ENGINE_LEG_QUEUE_MAX ((size_t)1 << 30)
-#define ENGINE_LEG_CREDIT 65536u /* bytes in one CREDIT, few of what a child may be ahead */
+#define ENGINE_LEG_CREDIT 65536u /* credit_step by default: few of what a child may be ahead */
 #define ENGINE_LEG_KEPT ((size_t)1 << 20) /* of the last frame's memory */
 #define ENGINE_LEG_IDS_MAX ((size_t)1 << 26) /* bytes of ids of one choice */
 
@@ -651,7 +651,7 @@ static void engine_leg_credit(void *self, uint64_t id, uint32_t bytes)
     if (!r || !r->is_submitted)
         return;
     r->credit += bytes;
-    if (r->credit < ENGINE_LEG_CREDIT)
+    if (r->credit < (l->o.credit_step ? l->o.credit_step : ENGINE_LEG_CREDIT))
         return;
     struct api_frame f = {.kind = API_FRAME_CREDIT, .id = id, .credit = {r->credit}};
     r->credit = 0;

@@ -34,6 +34,7 @@ struct engine_leg_options {
     const char *const *argv;     /* of the child: "shoal", "engine", NULL */
     int64_t engine_stall_ms, load_stall_ms; /* no progress for so long: killed */
     uint32_t requests_max;
+    uint32_t credit_step; /* bytes in one CREDIT, well below the child's own credit; 0: 64 KiB */
     /* Something that health or models tell has changed; may be NULL. From the loop. */
     void (*on_change)(void *ctx);
     void *ctx;

@@ -100,7 +100,7 @@ static void open_leg(const char *path, const char *build_id)
     struct api_load load = {.path = str_of(path), .name = STR("tiny"), .slots = 4, .threads = 1};
     struct engine_leg_options o = {.load = &load, .build_id = str_of(build_id), .argv = child_argv,
                                    .engine_stall_ms = stall_ms, .load_stall_ms = 20000,
-                                   .requests_max = 8};
+                                   .requests_max = 8, .credit_step = CREDIT / 4};
     if (!loop_open(&loop, &e))
         fail_msg("%s", e.text);
     o.loop = loop;
