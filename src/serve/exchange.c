@@ -1,4 +1,4 @@
-#include "serve/exchange.h"
+#include "serve/exchange_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,67 +6,11 @@
 
 #include "base/chrono.h"
 #include "base/digest.h"
-#include "base/list.h"
 #include "serve/limits.h"
-#include "serve/metrics.h"
-#include "serve/quota.h"
-#include "serve/workers.h"
-#include "serve/replay.h"
 
 #define EXCHANGE_MEMORY_MIN ((size_t)1 << 20) /* beside 4 times the body */
 #define EXCHANGE_OUT_MAX (DIALECT_REPLY_MAX * 3) /* escaped, twice for reasoning */
 #define EXCHANGE_MODELS_MAX 64
-#define EXCHANGE_LARGE ((size_t)128 << 10) /* a body that takes longer than 2 ms to read */
-#define EXCHANGE_WORKERS 2u
-#define EXCHANGE_JOBS_MAX 1024u
-#define EXCHANGE_SEED_BITS 53 /* a drawn seed survives a client that reads it as a double */
-
-struct exchange_set {
-    struct exchange_options o;
-    struct list all, waiting; /* waiting: for their key or agent, by arrival */
-    struct quota *quota;
-    struct loop_later retry; /* somebody has left: who waits may go on */
-    struct workers *workers;
-    uint32_t count;
-    uint64_t last_id;
-};
-
-/* How far a request has come, as its pings tell it. */
-enum exchange_phase {
-    EXCHANGE_PHASE_QUEUED,
-    EXCHANGE_PHASE_PREFILL,
-    EXCHANGE_PHASE_DECODE,
-};
-
-struct exchange {
-    struct list link, waits;
-    struct quota_ticket ticket;
-    struct exchange_set *set;
-    struct http_conn *conn;
-    struct exchange_call *call; /* dies with the connection's request */
-    const struct dialect *dialect;
-    char id[EXCHANGE_ID_LEN + 1];
-    struct arena arena;
-    struct dialect_state *st;
-    struct api_request rq;
-    struct buf out;
-    struct loop_timer timer;
-    struct metrics_request m; /* what its end is counted by */
-    struct api_error why;     /* code NONE: no error so far */
-    enum exchange_phase phase;
-    uint32_t place, tokens_done, tokens_total;
-    str substituted;  /* Shoal-Substituted, or "" */
-    struct api_secret client_key;
-    int64_t wrote_ms; /* when the client got something last */
-    /* A large body is read elsewhere: until then rq, st and arena are the worker's. */
-    struct exchange_reading *reading; /* in arena; NULL: not, or not any more */
-    struct buf body;
-    int64_t wait_ms;  /* deadlines.max_wait as it was at the start */
-    str model;        /* its own name, however it was spelt */
-    bool is_submitted, is_held;
-    struct arena lent;       /* what replay put into rq */
-    struct transcript said;  /* the reply, for replay; nothing if it is not kept */
-};
 
 void exchange_make_id(char out[EXCHANGE_ID_LEN + 1])
 {
@@ -81,8 +25,6 @@ void exchange_make_id(char out[EXCHANGE_ID_LEN + 1])
 
 /* --- the set ------------------------------------------------------------------------------- */
 
-static void exchange_on_retry(void *ctx);
-
 bool exchange_set_open(struct exchange_set **out, const struct exchange_options *o, struct err *e)
 {
     struct exchange_set *s = calloc(1, sizeof *s);
@@ -93,7 +35,7 @@ bool exchange_set_open(struct exchange_set **out, const struct exchange_options 
     list_init(&s->waiting);
     *out = s;
     if (quota_open(&s->quota, e) &&
-        loop_later_open(&s->retry, o->loop, exchange_on_retry, s, e))
+        loop_later_open(&s->retry, o->loop, exchange_read_retry, s, e))
         return true;
     exchange_set_close(s);
     return false;
@@ -116,7 +58,7 @@ uint32_t exchange_set_count(const struct exchange_set *s) { return s->count; }
 
 /* --- the end of one ------------------------------------------------------------------------ */
 
-static void exchange_free(struct exchange *x)
+void exchange_free(struct exchange *x)
 {
     struct exchange_set *s = x->set;
     must(!x->call);
@@ -218,7 +160,7 @@ static void exchange_reply(struct exchange *x)
     http_conn_reply(x->conn, status, "application/json", buf_view(&x->out));
 }
 
-static void exchange_arm(struct exchange *x);
+void exchange_arm(struct exchange *x);
 
 /* --- writing ------------------------------------------------------------------------------- */
 
@@ -273,7 +215,7 @@ static void exchange_count_error(struct exchange *x)
 }
 
 /* In the dialect's form: the whole reply, or in-band. x is gone afterwards. */
-static void exchange_fail(struct exchange *x, const struct api_error *why)
+void exchange_fail(struct exchange *x, const struct api_error *why)
 {
     x->why = *why;
     exchange_count_error(x);
@@ -408,8 +350,7 @@ static void exchange_filter(struct exchange *x, struct api_event *ev)
     ev->models.rows_count = count;
 }
 
-/* Sequences that the model runs at once; 1 while nobody knows. */
-static uint32_t exchange_slots(const struct exchange *x)
+uint32_t exchange_slots(const struct exchange *x)
 {
     struct api_model rows[EXCHANGE_MODELS_MAX];
     const struct api_provider *p = &x->set->o.provider;
@@ -420,8 +361,7 @@ static uint32_t exchange_slots(const struct exchange *x)
     return 1;
 }
 
-/* By the completions of its model, for whoever is told 503; 0: not measured. */
-static int64_t exchange_retry_ms(const struct exchange *x)
+int64_t exchange_retry_ms(const struct exchange *x)
 {
     const struct metrics *m = x->set->o.metrics;
     uint32_t slots = exchange_slots(x), open = metrics_open_of(m, x->model);
@@ -454,7 +394,7 @@ static bool exchange_refuse_late(struct exchange *x)
     return true;
 }
 
-static void exchange_on_batch(void *ctx, const struct api_batch *b)
+void exchange_on_batch(void *ctx, const struct api_batch *b)
 {
     struct exchange *x = ctx;
     struct api_provider *p = &x->set->o.provider;
@@ -507,7 +447,7 @@ static int64_t exchange_due(const struct exchange *x)
     return due;
 }
 
-static void exchange_arm(struct exchange *x)
+void exchange_arm(struct exchange *x)
 {
     int64_t due = exchange_due(x), now = loop_ms();
     if (due >= 0)
@@ -601,271 +541,7 @@ static void exchange_on_time(void *ctx)
     exchange_arm(x);
 }
 
-/* --- the beginning ------------------------------------------------------------------------- */
-
-/* What the key says goes before what the request says: who it is counted for, whose cached prefixes
- * it sees. cache_salt narrows the scope further; no scope of a key holds a blank. */
-static void exchange_fill_owner(struct exchange *x, const struct limits_key *key)
-{
-    struct api_request *rq = &x->rq;
-    struct arena *a = &x->arena; /* a reload may free the key before the request's last words */
-    if (key) {
-        str scope = key->cache_scope.len ? key->cache_scope : key->name, salt = rq->scope;
-        rq->owner = arena_copy(a, key->name);
-        rq->scope = salt.len ? arena_printf(a, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt))
-                             : arena_copy(a, scope);
-        if (key->agent.len)
-            rq->agent = arena_copy(a, key->agent);
-    }
-    if (rq->agent.len == 0)
-        rq->agent = key ? rq->owner : STR("anon");
-}
-
-/* Credentials that are not ours: none are configured, or ours came in Shoal-Key. */
-static void exchange_fill_key(struct exchange *x)
-{
-    str bearer = http_conn_header(x->conn, "authorization");
-    str key = http_conn_header(x->conn, "x-api-key");
-    if (x->call->key && !http_conn_header(x->conn, "shoal-key").p)
-        return;
-    if (str_starts(bearer, STR("Bearer ")))
-        key = str_from(bearer, strlen("Bearer "));
-    x->client_key.text = key;
-    if (key.len)
-        x->rq.client_key = &x->client_key;
-}
-
-static void exchange_fill(struct exchange *x)
-{
-    const struct exchange_options *o = &x->set->o;
-    struct api_request *rq = &x->rq;
-    rq->id = ++x->set->last_id;
-    exchange_fill_owner(x, x->call->key);
-    quota_fill(rq, limits_rules_of(x->call->limits, rq->agent));
-    quota_fill(rq, x->call->key ? &x->call->key->rules : NULL);
-    x->wait_ms = o->wait_ms;
-    x->model = o->on_read ? o->on_read(o->ctx, rq, &x->arena) : rq->model;
-    exchange_fill_key(x);
-    if (!api_request_is_given(rq, API_FIELD_SEED)) {
-        digest_random(&rq->seed, sizeof rq->seed);
-        rq->seed >>= 64 - EXCHANGE_SEED_BITS;
-    }
-    x->st->seed = rq->seed;
-    if (o->total_ms && (rq->deadline.total_ms == 0 || o->total_ms < rq->deadline.total_ms))
-        rq->deadline.total_ms = o->total_ms;
-    rq->deadline.generation_ms = o->gen_ms;
-}
-
-static bool exchange_fill_in(struct exchange *x, struct dialect_in *in)
-{
-    const struct http_request *r = http_conn_request(x->conn);
-    struct api_header *headers = ARENA_ARRAY(&x->arena, struct api_header, r->header_count);
-    for (size_t i = 0; headers && i < r->header_count; i++)
-        headers[i] = (struct api_header){r->headers[i].name, r->headers[i].value};
-    *in = (struct dialect_in){.path = x->call->path, .segment = x->call->segment, .body = r->body,
-                              .headers = headers, .headers_count = (uint32_t)r->header_count,
-                              .request_id = str_of(x->id),
-                              .time_s = chrono_unix_ms(&chrono_real) / 1000,
-                              .limits = x->set->o.limits};
-    return headers != NULL;
-}
-
-/* BEHAVIOUR 8.4: refused at once when as many wait as may, beside what the model runs at once. */
-static bool exchange_has_room(const struct exchange *x, struct api_error *e)
-{
-    const struct metrics *m = x->set->o.metrics;
-    uint32_t slots = exchange_slots(x), open = metrics_open_of(m, x->model);
-    if (x->rq.kind >= API_KIND_LIST || open < (uint64_t)slots + x->set->o.queue_max)
-        return true;
-    api_error_set(e, ERR_OVERLOADED, "", STR(""), "%u requests run or wait for %.*s, no more may",
-                  open, STR_ARG(str_sub(x->rq.model, 0, 80)));
-    e->retry_after_ms = exchange_retry_ms(x);
-    return false;
-}
-
-static bool exchange_is_allowed(const struct exchange *x, struct api_error *e)
-{
-    if (x->arena.is_full)
-        return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
-    bool has_own_name = x->call->key && str_eq(x->rq.agent, x->call->key->name);
-    if (x->rq.kind < API_KIND_LIST && !has_own_name &&
-        !limits_allows_agent(x->call->key, x->rq.agent))
-        return api_error_set(e, ERR_AUTH, "forbidden", STR("agent"),
-                             "this key may not speak for %.*s",
-                             STR_ARG(str_sub(x->rq.agent, 0, 80)));
-    bool names_a_model = x->rq.kind != API_KIND_LIST && x->rq.kind != API_KIND_PS;
-    return !names_a_model || limits_allows_model(x->call->key, x->rq.model) ||
-           limits_allows_model(x->call->key, x->model) ||
-           api_error_set(e, ERR_AUTH, "forbidden", STR("model"), "this key may not ask for %.*s",
-                         STR_ARG(str_sub(x->rq.model, 0, 80)));
-}
-
-/* Turns of the history that are our own replies, as they were sampled; and this one is kept. */
-static void exchange_recall(struct exchange *x)
-{
-    struct api_error ignored;
-    if (!x->set->o.replay || !x->rq.replay || x->rq.messages_count == 0)
-        return;
-    replay_match(x->set->o.replay, &x->rq, &x->lent, loop_ms());
-    if (x->rq.kind == API_KIND_CHAT &&
-        !transcript_init(&x->said, x->st->choices_count, REPLAY_TURN_MAX, &ignored))
-        transcript_deinit(&x->said);
-}
-
-static bool exchange_enter(struct exchange *x, struct api_error *e)
-{
-    const struct limits_key *key = x->call->key;
-    const struct api_request *rq = &x->rq;
-    if (rq->kind >= API_KIND_LIST)
-        return true;
-    const struct quota_who who = {.key = key ? key->name : STR(""), .agent = rq->agent,
-                                  .key_rules = key ? &key->rules : NULL,
-                                  .agent_rules = limits_rules_of(x->call->limits, rq->agent)};
-    return quota_enter(x->set->quota, &x->ticket, &who, loop_ms(), e);
-}
-
-/* To whoever answers. */
-static void exchange_give(struct exchange *x)
-{
-    struct api_provider *p = &x->set->o.provider;
-    struct api_error e = {0};
-    quota_start(&x->ticket);
-    x->is_submitted = true;
-    if (p->submit(p->self, &x->rq, (struct api_sink){exchange_on_batch, x}, &e)) {
-        exchange_arm(x);
-        return;
-    }
-    x->is_submitted = false;
-    exchange_fail(x, &e);
-}
-
-/* By arrival; one that may not start holds up nobody else's. A failure takes others along only by
- * coming back here. */
-static void exchange_on_retry(void *ctx)
-{
-    struct exchange_set *s = ctx;
-    list_each (link, &s->waiting) {
-        struct exchange *x = list_item(link, struct exchange, waits);
-        if (!quota_may_start(&x->ticket))
-            continue;
-        list_remove(&x->waits);
-        loop_later_set(&s->retry); /* the list is read anew */
-        exchange_give(x);
-        return;
-    }
-}
-
-/* It was read: ask for its answer. */
-static void exchange_submit(struct exchange *x)
-{
-    struct api_error e = {0};
-    exchange_fill(x);
-    exchange_recall(x);
-    bool has_room = exchange_is_allowed(x, &e) && exchange_has_room(x, &e) &&
-                    exchange_enter(x, &e);
-    metrics_begin(x->set->o.metrics, &x->m, &x->rq, x->model);
-    if (!has_room) {
-        exchange_fail(x, &e);
-    } else if (quota_may_start(&x->ticket)) {
-        exchange_give(x);
-    } else { /* BEHAVIOUR 8.4: over max_running a request waits */
-        list_push_last(&x->set->waiting, &x->waits);
-        exchange_arm(x);
-    }
-}
-
-static void exchange_read(struct exchange *x)
-{
-    struct dialect_in in;
-    struct api_error e = {0};
-    if (!exchange_fill_in(x, &in))
-        api_error_set(&e, ERR_MEMORY, "", STR(""), "no memory for a request");
-    else if (x->dialect->read_request(&x->rq, x->st, &in, &x->arena, &e)) {
-        exchange_submit(x);
-        return;
-    }
-    exchange_fail(x, &e);
-}
-
-/* --- a large body -------------------------------------------------------------------------- */
-
-struct exchange_reading {
-    struct exchange *x;
-    struct dialect_in in;
-    struct dialect_limits limits; /* a reload may change the set's meanwhile */
-    bool ok;
-    struct api_error e;
-    bool is_gone, must_end; /* what happened meanwhile; why it must end */
-    struct api_error why;
-};
-
-/* On a worker: the exchange is this thread's but for its place in lists and its connection. */
-static void exchange_run_reading(void *ctx)
-{
-    struct exchange_reading *r = ctx;
-    struct exchange *x = r->x;
-    r->ok = x->dialect->read_request(&x->rq, x->st, &r->in, &x->arena, &r->e);
-}
-
-static void exchange_end_reading(void *ctx)
-{
-    struct exchange_reading *r = ctx;
-    struct exchange *x = r->x;
-    x->reading = NULL;
-    if (r->is_gone)
-        exchange_free(x);
-    else if (r->must_end)
-        exchange_fail(x, &r->why);
-    else if (r->ok)
-        exchange_submit(x);
-    else
-        exchange_fail(x, &r->e);
-}
-
-/* The connection may end before the worker does: what is read is ours. */
-static bool exchange_own(struct exchange *x, struct dialect_in *in)
-{
-    struct api_header *headers = ARENA_ARRAY(&x->arena, struct api_header, in->headers_count);
-    for (uint32_t i = 0; headers && i < in->headers_count; i++) {
-        headers[i].name = arena_copy(&x->arena, in->headers[i].name);
-        headers[i].value = arena_copy(&x->arena, in->headers[i].value);
-    }
-    in->headers = headers;
-    in->segment = arena_copy(&x->arena, in->segment);
-    http_conn_take_body(x->conn, &x->body);
-    return headers && !x->arena.is_full;
-}
-
-static bool exchange_read_elsewhere(struct exchange *x)
-{
-    struct exchange_set *s = x->set;
-    struct err ignored;
-    struct exchange_reading *r = ARENA_NEW(&x->arena, struct exchange_reading);
-    if (!r || !exchange_fill_in(x, &r->in) || !exchange_own(x, &r->in))
-        return false;
-    if (!s->workers && !workers_open(&s->workers, s->o.loop, EXCHANGE_WORKERS, EXCHANGE_JOBS_MAX,
-                                     &ignored))
-        return false;
-    r->x = x;
-    r->limits = *s->o.limits;
-    r->in.limits = &r->limits;
-    x->reading = r;
-    if (workers_run(s->workers, &(struct workers_job){exchange_run_reading, exchange_end_reading,
-                                                      r}))
-        return true;
-    x->reading = NULL;
-    return false;
-}
-
-static void exchange_read_large(struct exchange *x)
-{
-    struct api_error e = {0};
-    if (exchange_read_elsewhere(x))
-        return;
-    api_error_set(&e, ERR_OVERLOADED, "", STR(""), "%u large bodies are being read, no more may",
-                  EXCHANGE_JOBS_MAX);
-    exchange_fail(x, &e);
-}
+/* --- from outside -------------------------------------------------------------------------- */
 
 void exchange_start(struct exchange_set *s, struct http_conn *c, struct exchange_call *call)
 {
@@ -899,10 +575,7 @@ void exchange_start(struct exchange_set *s, struct http_conn *c, struct exchange
     x->wrote_ms = x->m.arrived_ms;
     list_push_last(&s->all, &x->link);
     s->count++;
-    if (body >= EXCHANGE_LARGE)
-        exchange_read_large(x);
-    else
-        exchange_read(x);
+    exchange_read_body(x, body);
 }
 
 void exchange_gone(struct exchange *x)
