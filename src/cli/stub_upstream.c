@@ -54,6 +54,7 @@ struct stub_call {
     struct loop_timer timer;
     struct stub_script script;
     uint32_t at, garbage, pings; /* words, bad events, signs of life said */
+    uint32_t first;       /* word that this call began with: an unfinished turn has the others */
     size_t begun;         /* bytes of the word at hand that an unfinished turn holds */
     size_t bytes;         /* written */
     bool is_cut;          /* breaks off when what was written had time to leave */
@@ -223,10 +224,16 @@ static void stub_call_call(struct stub_call *c)
     stub_call_write(c, &ev);
 }
 
+/* A word is a token here. */
+static bool stub_call_is_cut(const struct stub_call *c)
+{
+    return c->rq.tokens_max && c->at - c->first >= c->rq.tokens_max;
+}
+
 static void stub_call_done(struct stub_call *c)
 {
     bool is_call = c->script.fault == STUB_FAULT_CALL || c->script.fault == STUB_FAULT_WRONG_FINISH;
-    bool is_cut = c->rq.tokens_max && c->at >= c->rq.tokens_max;
+    bool is_cut = stub_call_is_cut(c);
     const struct api_event usage = {
         .kind = API_EVENT_USAGE,
         .usage = {.prompt_tokens = 10, .cached_tokens = 4, .output_tokens = c->at}};
@@ -299,7 +306,7 @@ static bool stub_call_fails_here(struct stub_call *c)
 
 static bool stub_call_is_at_end(const struct stub_call *c)
 {
-    return c->at >= c->stub->o.words || (c->rq.tokens_max && c->at >= c->rq.tokens_max);
+    return c->at >= c->stub->o.words || stub_call_is_cut(c);
 }
 
 static void stub_call_word(struct stub_call *c)
@@ -512,7 +519,7 @@ static void stub_chat(struct stub_upstream *s, struct http_conn *conn, const str
     }
     s->counts.chats++;
     c->script = stub_script_of(s, c->rq.model);
-    c->at = stub_said_before(s, &c->rq, &c->begun);
+    c->at = c->first = stub_said_before(s, &c->rq, &c->begun);
     if (stub_refused(s, conn, d, &c->script)) {
         stub_call_free(c);
         return;

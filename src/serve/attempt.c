@@ -308,9 +308,6 @@ static bool attempt_fill(struct attempt *a, uint32_t i, enum transcript_how *how
     if (*how == TRANSCRIPT_FRESH)
         return true;
     a->sub.resume = &a->resume;
-    uint32_t used = transcript_tokens(&a->script);
-    if (at->leg.kind == LEG_KIND_UPSTREAM && a->sub.tokens_max)
-        a->sub.tokens_max = a->sub.tokens_max > used ? a->sub.tokens_max - used : 1;
     return true;
 }
 

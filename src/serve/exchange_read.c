@@ -38,6 +38,8 @@ static void exchange_read_key(struct exchange *x)
         return;
     if (str_starts(bearer, STR("Bearer ")))
         key = str_from(bearer, strlen("Bearer "));
+    if (limits_knows(x->call->limits, key)) /* ours goes to nobody */
+        return;
     x->client_key.text = key;
     if (key.len)
         x->rq.client_key = &x->client_key;

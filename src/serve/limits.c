@@ -150,12 +150,15 @@ bool limits_check_origin(const struct limits *l, const struct limits_asked *a, s
 
 /* --- keys ---------------------------------------------------------------------------------- */
 
+/* Shoal-Key first: beside it the others are credentials for an upstream. */
 static str limits_presented(const struct limits_asked *a)
 {
+    if (a->shoal_key.p)
+        return a->shoal_key;
     str scheme = str_sub(a->authorization, 0, sizeof "Bearer " - 1);
     if (str_eq_nocase(scheme, STR("Bearer ")))
         return str_trim(str_from(a->authorization, scheme.len));
-    return a->x_api_key.p ? a->x_api_key : a->shoal_key;
+    return a->x_api_key;
 }
 
 /* All are looked at, so that time tells nothing about which one was near. */
@@ -249,6 +252,11 @@ static bool limits_fits(const str *globs, uint32_t count, str text)
         if (str_glob(globs[i], text))
             return true;
     return count == 0;
+}
+
+bool limits_knows(const struct limits *l, str key)
+{
+    return key.len && limits_find(l, key);
 }
 
 bool limits_allows_model(const struct limits_key *key, str model)

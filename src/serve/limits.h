@@ -72,6 +72,8 @@ BASE_USE_RESULT bool limits_check_origin(const struct limits *l, const struct li
  * "forbidden": without the scope; "rate_limited" with retry_after_ms. */
 BASE_USE_RESULT bool limits_check_key(struct limits *l, const struct limits_asked *a,
                                       const struct limits_key **key, struct api_error *e);
+/* Whether it is a key of ours: never to be passed on. */
+bool limits_knows(const struct limits *l, str key);
 /* May it ask for this model, speak for this agent? */
 bool limits_allows_model(const struct limits_key *key, str model);
 bool limits_allows_agent(const struct limits_key *key, str agent);

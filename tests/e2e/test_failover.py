@@ -580,3 +580,42 @@ def test_G23_a_leg_may_be_asked_for_by_name_and_a_reload_swaps_them(tmp_path):
         assert ask(server, "openai", "m", False).headers["shoal-leg"] == "b"
     first.stop()
     second.stop()
+
+
+@pytest.mark.parametrize("upstream", ["openai", "ollama"])
+def test_a_limit_of_tokens_counts_over_all_legs_once(tmp_path, upstream):
+    """What the first leg said is taken off once, not twice (BEHAVIOUR 9.6)."""
+    first, second = Stub(tmp_path, "-fault", "stall=12"), Stub(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {n: {"kind": "upstream", "dialect": upstream, "model": "x", "deadlines": {"gap": "1s"},
+             "continue": CONTINUE[upstream], "url": f"http://127.0.0.1:{s.port}"}
+         for n, s in (("a", first), ("b", second))},
+        [{"match": {}, "legs": ["a", "b"]}], ["probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        r = json.loads(ask(server, "openai", "m", False, max_tokens=20).body)
+        assert len(r["choices"][0]["message"]["content"].split()) == 20, r
+        assert r["choices"][0]["finish_reason"] == "length" and len(r["shoal"]["legs"]) == 2
+    first.stop()
+    second.stop()
+
+
+def test_a_key_of_ours_goes_to_no_upstream(tmp_path):
+    stub, key = Stub(tmp_path), "fleet-key-0123456789"
+    (tmp_path / "key").write_text(key + "\n")
+    (tmp_path / "key").chmod(0o600)
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {"pass": {"kind": "upstream", "dialect": "openai", "model": "x", "auth": "passthrough",
+                  "url": f"http://127.0.0.1:{stub.port}"}},
+        [{"match": {}, "legs": ["pass"]}],
+        ["probes: {free: false}", "keys:", f"  - {{name: fleet, key_file: {tmp_path / 'key'}, "
+         "scopes: [infer]}"]))
+    body = {"model": "m", "messages": [{"role": "user", "content": "Go on."}]}
+    with serving(tmp_path, "-config", str(path)) as server:
+        for theirs, status in (("sk-of-the-client", 200), (key, 400)):
+            for header in ({"Authorization": f"Bearer {theirs}"}, {"x-api-key": theirs}):
+                r = server.post("/v1/chat/completions", body,
+                                headers={**header, "Shoal-Key": key})
+                assert r.status == status, r.body
+    stub.stop()
