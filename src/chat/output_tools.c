@@ -15,7 +15,7 @@ static bool make(struct output_tools *out, const struct api_request *rq, bool ne
     for (uint32_t i = 0; rows && i < rq->tools_count; i++) {
         const struct api_tool *tool = &rq->tools[i];
         struct err ignored;
-        if (tool->kind == API_TOOL_HOSTED)
+        if (tool->kind == API_TOOL_HOSTED || !tool->allowed)
             continue;
         struct output_tool *row = &rows[n++];
         *row = (struct output_tool){.tool = tool};

@@ -30,7 +30,8 @@ struct output_tools {
     uint32_t rows_count;
 };
 
-/* Tables in a, which rq outlives too; hosted tools are left out. False: ERR_LIMIT, a is full. */
+/* Tables in a, which rq outlives too; hosted tools and those that are not allowed are left out.
+ * False: ERR_LIMIT, a is full. */
 BASE_USE_RESULT bool output_tools_make(struct output_tools *out, const struct api_request *rq,
                                        struct arena *a, struct err *e);
 /* Names alone: schemas are not read, as for a format whose values show their types. */

@@ -101,6 +101,7 @@ static bool inspect_output_tools(const struct inspect *in, struct api_request *r
         struct api_tool *tool = &tools[rq->tools_count];
         tool->name = json_text(json_member(is_flat ? w.value : function, "name"), a);
         tool->schema = json_raw(json_member(is_flat ? w.value : function, "parameters"));
+        tool->allowed = true;
         if (json_text_eq(json_member(w.value, "type"), STR("custom")))
             tool->kind = API_TOOL_CUSTOM;
         if (!tool->name.len)

@@ -308,7 +308,10 @@ static bool read_format(struct dialect_read *r, struct json v)
         return false;
     if (type > 0 && !dialect_read_can(r, DIALECT_SCHEMA))
         return dialect_read_later(r, v, "structured output is");
-    r->rq->format.kind = (enum api_format_kind)type;
+    if (type > 0 && r->rq->format.kind != API_FORMAT_TEXT)
+        return dialect_read_fail(r, ERR_REQUEST, v, "only one format for a reply expected");
+    if (type > 0)
+        r->rq->format.kind = (enum api_format_kind)type;
     if (type < 2)
         return true;
     struct json wrap = json_member(v, "json_schema"), schema = json_member(wrap, "schema");

@@ -108,6 +108,9 @@ bool reply_make(struct reply *out, const struct prompt_model *m, const struct ap
     out->one_call = !rq->parallel_tool_calls;
     out->begin = reply_begin(&out->format, rq, prompt);
     out->think_tokens_max = reply_budget(rq, render_caps(m->render));
+    if (rq->tool_choice == API_TOOL_CHOICE_REQUIRED && !api_request_has_tools(rq))
+        return api_error_set(e, ERR_REQUEST, NULL, STR("tool_choice"),
+                             "tool_choice: a call is required, but hosted tools do not run here");
     if (api_request_has_tools(rq) && rq->tool_choice != API_TOOL_CHOICE_NONE) {
         if (!out->format.calls)
             return api_error_set(e, ERR_REQUEST, "tools_unsupported", STR("tools"), "tools: it is "

@@ -257,6 +257,10 @@ def test_H01_H11_what_cannot_be_compiled_is_400_with_its_place(real):
         ({"response_format": wrap({"$ref": "#"})}, "schema: #: $ref: recursion without a way out"),
         ({"guided_regex": "a", "guided_choice": ["b"]},
          "guided_choice: only one format for a reply expected"),
+        ({"guided_choice": ["b"], "response_format": {"type": "json_object"}},
+         "response_format: only one format for a reply expected"),
+        ({"response_format": {"type": "json_object"}, "guided_choice": ["b"]},
+         "guided_choice: only one format for a reply expected"),
     ]
     for more, says in cases:
         r = real.chat("Hi", max_tokens=5, **more)

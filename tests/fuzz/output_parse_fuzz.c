@@ -93,10 +93,10 @@ static void run(const struct output_options *opt, bool is_cut, str text, size_t 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct api_tool list[] = {
-        {.name = STR_INIT("get_weather"),
+        {.name = STR_INIT("get_weather"), .allowed = true,
          .schema = STR_INIT("{\"properties\": {\"city\": {\"type\": \"string\"}, "
                             "\"days\": {\"type\": [\"integer\", \"null\"]}}}")},
-        {.name = STR_INIT("noargs")}};
+        {.name = STR_INIT("noargs"), .allowed = true}};
     static const str stops[] = {STR_INIT("stop"), STR_INIT("\n\n\n")};
     static const size_t pieces[] = {SIZE_MAX, 1, 3};
     struct output_tools tools;

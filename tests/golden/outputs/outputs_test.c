@@ -140,6 +140,7 @@ static void read_tools(struct api_request *rq, struct json v, struct arena *a)
         struct api_tool *tool = &tools[rq->tools_count++];
         tool->name = json_text(json_member(w.value, "name"), a);
         tool->schema = json_raw(json_member(w.value, "parameters"));
+        tool->allowed = true;
     }
     rq->tools = tools;
 }

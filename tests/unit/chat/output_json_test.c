@@ -178,6 +178,8 @@ static void test_hermes_models_that_forget_the_opener_are_understood(void **stat
         {"{\"name\": \"noargs\", \"arguments\": {}}\n{\"name\": \"search\", \"arguments\": {}}",
          "C:noargs:{}\nE\nC:search:{}\nE"},
         /* An answer that is JSON or code: another name, no arguments, not at the beginning. */
+        {"{\"name\": \"banned\", \"arguments\": {}}", /* declared, not among the allowed */
+         "T:{\"name\": \"banned\", \"arguments\": {}}"},
         {"```json\n{\"name\": \"Anna\", \"arguments\": {}}\n```",
          "T:```json\n{\"name\": \"Anna\", \"arguments\": {}}\n```"},
         {"{\"name\": \"noargs\"}", "T:{\"name\": \"noargs\"}"},

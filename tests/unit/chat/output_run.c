@@ -17,7 +17,8 @@ const char output_run_tools[] =
     "\"exact\": {\"type\": \"boolean\"}, \"where\": {\"$ref\": \"#/$defs/place\"},"
     "\"mix\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"number\"}]}},"
     "\"$defs\": {\"place\": {\"type\": \"string\"}}}},"
-    "{\"name\": \"noargs\"}, {\"name\": \"patch\", \"custom\": true}]";
+    "{\"name\": \"noargs\"}, {\"name\": \"patch\", \"custom\": true},"
+    "{\"name\": \"banned\", \"banned\": true}]";
 
 static void read_tools(struct api_request *rq, const char *text, struct arena *a)
 {
@@ -31,7 +32,9 @@ static void read_tools(struct api_request *rq, const char *text, struct arena *a
         tools[n].name = json_text(json_member(w.value, "name"), a);
         tools[n].schema = json_raw(json_member(w.value, "parameters"));
         tools[n].allowed = true;
-        bool is_custom = false;
+        bool is_custom = false, is_banned = false;
+        if (json_bool(json_member(w.value, "banned"), &is_banned) && is_banned)
+            tools[n].allowed = false;
         if (json_bool(json_member(w.value, "custom"), &is_custom) && is_custom)
             tools[n].kind = API_TOOL_CUSTOM;
         rq->tools_count = n + 1;
