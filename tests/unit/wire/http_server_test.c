@@ -434,8 +434,9 @@ static void test_what_a_stream_writes_leaves_in_the_turn_that_wrote_it(void **st
                              .sin_port = htons(http_server_port(f.server, 0))};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     char got[512];
+    static const char request[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_int_equal(connect(fd, (struct sockaddr *)&in, sizeof in), 0);
-    assert_true(send(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 29, 0) == 29);
+    assert_int_equal(send(fd, request, sizeof request - 1, 0), sizeof request - 1);
     while (!asked)
         event_base_loop(base, EVLOOP_ONCE);
     event_base_loop(base, EVLOOP_NONBLOCK);
