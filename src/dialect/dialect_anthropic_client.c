@@ -500,6 +500,7 @@ static void hear_stop(struct dialect_client_state *st, struct json v, struct jso
 /* A reply that came unstreamed. */
 static bool hear_message(struct dialect_client_state *st, struct json v, struct api_error *e)
 {
+    dialect_hear_whole(st);
     for (struct json_walk w = json_walk(json_member(v, "content")); json_next(&w);) {
         if (!open_block(st, w.value, e))
             return false;

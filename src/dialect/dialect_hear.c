@@ -33,6 +33,12 @@ bool dialect_hear_json(struct dialect_client_state *st, str data, struct json *o
                                 json_kind_name(json_kind(*out)));
 }
 
+void dialect_hear_whole(struct dialect_client_state *st)
+{
+    buf_clear(&st->raw);
+    st->keeps_raw = false;
+}
+
 str dialect_hear_str(struct dialect_client_state *st, struct json v)
 {
     str text = json_text(v, &st->scratch);

@@ -20,6 +20,9 @@ bool dialect_hear_garbage(struct api_error *e, const char *format, ...) BASE_PRI
 /* An error that the upstream reports inside its stream; false. type, code, message: as it says. */
 bool dialect_hear_failure(struct dialect_client_state *st, struct json type, struct json code,
                           struct json message, struct api_error *e);
+/* What is read is a whole reply, no event of a stream: no client of a stream can be shown it as it
+ * came. Before anything of it is told. */
+void dialect_hear_whole(struct dialect_client_state *st);
 /* Text of a string, "" for anything else. */
 str dialect_hear_str(struct dialect_client_state *st, struct json v);
 uint32_t dialect_hear_u32(struct json v); /* 0 for anything else */

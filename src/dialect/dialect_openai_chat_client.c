@@ -455,6 +455,8 @@ static bool hear_choice(struct dialect_client_state *st, struct json v, struct j
     struct json finish = json_member(v, "finish_reason"), stop = json_member(v, "stop_reason");
     bool is_whole = json_kind(message) == JSON_KIND_OBJECT;
     uint32_t choice;
+    if (is_whole)
+        dialect_hear_whole(st);
     if (!dialect_hear_choice(st, json_member(v, "index"), &choice, e) ||
         !hear_message(st, choice, is_whole ? message : delta, json_member(v, "logprobs"), e))
         return false;

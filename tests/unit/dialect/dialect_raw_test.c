@@ -196,12 +196,45 @@ static void test_what_only_a_chat_server_knows_reaches_its_client(void **state)
     }
 }
 
+/* Some servers answer a request for a stream with one body. */
+static void test_a_whole_reply_reaches_a_streaming_client_as_a_stream(void **state)
+{
+    static const struct {
+        const char *target, *body, *reply, *text, *finish, *end;
+    } rows[] = {
+        {"POST /v1/chat/completions", CHAT(""),
+         "{\"id\":\"x\",\"object\":\"chat.completion\",\"choices\":[{\"index\":0,\"message\":"
+         "{\"role\":\"assistant\",\"content\":\"hi you\"},\"finish_reason\":\"stop\"}]}",
+         "\"delta\":{\"content\":\"hi you\"}", "\"finish_reason\":\"stop\"", "data: [DONE]\n\n"},
+        {"POST /v1/messages", MESSAGES,
+         "{\"type\":\"message\",\"content\":[{\"type\":\"text\",\"text\":\"hi you\"}],"
+         "\"stop_reason\":\"end_turn\",\"usage\":{\"output_tokens\":2}}",
+         "{\"type\":\"text_delta\",\"text\":\"hi you\"}", "\"stop_reason\":\"end_turn\"",
+         "data: {\"type\":\"message_stop\"}\n\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct passing a;
+        struct api_error e;
+        pass_init(&a, rows[i].target, rows[i].body);
+        on_event(&a, STR(""), str_of(rows[i].reply));
+        assert_true(dialect_client_end(a.st, &e));
+        str out = buf_view(&a.p.out);
+        assert_true(str_find(out, str_of(rows[i].text)) != STR_NONE);
+        assert_true(str_find(out, str_of(rows[i].finish)) != STR_NONE);
+        assert_true(str_find(out, STR("\"message\":{\"role\"")) == STR_NONE);
+        assert_true(str_ends(out, str_of(rows[i].end)));
+        pass_end(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_only_anthropic_knows_reaches_its_client),
         cmocka_unit_test(test_another_leg_goes_on_in_the_open_block),
         cmocka_unit_test(test_what_only_a_chat_server_knows_reaches_its_client),
+        cmocka_unit_test(test_a_whole_reply_reaches_a_streaming_client_as_a_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
