@@ -561,6 +561,7 @@ const struct dialect_client dialect_anthropic_client = {
     .path = "/v1/messages",
     .free_path = "/v1/models",
     .shows_raw = true,
+    .needs_marker = true,
     .key_header = "x-api-key: ",
     .headers = headers,
     .kept = kept,

@@ -74,7 +74,8 @@ bool dialect_client_read(struct dialect_client_state *st, str name, str data, st
 
 bool dialect_client_end(struct dialect_client_state *st, struct api_error *e)
 {
-    bool ok = st->is_over || dialect_hear_end(st, e);
+    bool is_short = st->dialect->client->needs_marker && !st->is_over;
+    bool ok = is_short ? dialect_hear_cut(e) : st->is_over || dialect_hear_end(st, e);
     dialect_hear_flush(st);
     arena_reset(&st->scratch);
     return ok;

@@ -106,6 +106,7 @@ struct dialect_client {
     const char *path;      /* behind the base URL: "/v1/messages" */
     const char *free_path; /* costs nothing to ask: "/v1/models" */
     bool shows_raw;        /* its server's writer passes raw events on (dialect_raw) */
+    bool needs_marker;     /* reasons alone make no whole reply: its terminal event must come */
     bool is_lines;         /* a stream is JSON by lines, not server-sent events */
     const char *key_header;  /* "authorization: Bearer ", "x-api-key: " */
     const char *const *headers; /* of each request, ends with NULL: "anthropic-version: ..." */
@@ -135,7 +136,8 @@ void dialect_client_deinit(struct dialect_client_state *st);
 BASE_USE_RESULT bool dialect_client_read(struct dialect_client_state *st, str name, str data,
                                          struct api_error *e);
 /* The bytes ended. True: the reply is whole (all choices had their reason: DONEs are given if the
- * marker behind them was left out). False: e->fault CUT. */
+ * marker behind them was left out, where the protocol's servers leave it out). False: e->fault
+ * CUT. */
 BASE_USE_RESULT bool dialect_client_end(struct dialect_client_state *st, struct api_error *e);
 /* The error of an answer whose status is no 2xx: class of BEHAVIOUR 9.4, the upstream's own text,
  * Retry-After (unix_ms: now, for a date). Header names in lower case. Views into body and a. */

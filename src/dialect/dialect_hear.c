@@ -415,15 +415,18 @@ static void add_usage(struct dialect_client_state *st, uint32_t choice)
     st->raw = raw;
 }
 
+bool dialect_hear_cut(struct api_error *e)
+{
+    api_error_set(e, ERR_UPSTREAM, "", STR(""), "upstream: the reply ended without its end");
+    e->fault = API_FAULT_CUT;
+    return false;
+}
+
 bool dialect_hear_end(struct dialect_client_state *st, struct api_error *e)
 {
     for (uint32_t i = 0; i < st->choices_count; i++)
-        if (!st->choices[i].has_reason) {
-            api_error_set(e, ERR_UPSTREAM, "", STR(""),
-                          "upstream: the reply ended without its end");
-            e->fault = API_FAULT_CUT;
-            return false;
-        }
+        if (!st->choices[i].has_reason)
+            return dialect_hear_cut(e);
     start(st, 0);
     release_held(st);
     guess_usage(st);

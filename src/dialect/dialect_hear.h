@@ -48,6 +48,8 @@ void dialect_hear_finish(struct dialect_client_state *st, uint32_t choice, enum 
                          str stop);
 /* The exact reason that a shoal tells in its object `shoal`; otherwise: as given. */
 enum api_done dialect_hear_reason(struct json shoal, enum api_done otherwise);
+/* fault CUT: the reply ended without its end; false. */
+bool dialect_hear_cut(struct api_error *e);
 /* USAGE and DONEs; is_over. False: CUT, a choice has no reason yet. */
 BASE_USE_RESULT bool dialect_hear_end(struct dialect_client_state *st, struct api_error *e);
 /* Hands what is pending to the sink. */

@@ -407,6 +407,10 @@ static const struct said makers[] = {
      "{\"stop_reason\":"
      "\"tool_use\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n", "||[0 0 t /f {\"a\":2}]|tool_c"
      "alls"},
+    {"anthropic", "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\"}}\n\n"
+     "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"hi\"}}"
+     "\n\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n",
+     "|hi||cut"},
     {"anthropic", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_er"
      "ror\","
      "\"message\":\"Overloaded\"}}\n\n", "|||http_5xx"},

@@ -228,6 +228,19 @@ static void test_a_whole_reply_reaches_a_streaming_client_as_a_stream(void **sta
     }
 }
 
+static void test_a_chat_without_its_marker_is_whole_and_the_client_gets_one(void **state)
+{
+    struct passing a;
+    struct api_error e;
+    (void)state;
+    pass_init(&a, "POST /v1/chat/completions", CHAT(""));
+    pass_bytes(&a, UP WORD "\n\n" UP LAST "}\n\n");
+    assert_false(a.p.st->is_over);
+    assert_true(dialect_client_end(a.st, &e));
+    expect(&a, OURS WORD "\n" OURS LAST ",SHOAL}\n[DONE]\n");
+    pass_end(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_another_leg_goes_on_in_the_open_block),
         cmocka_unit_test(test_what_only_a_chat_server_knows_reaches_its_client),
         cmocka_unit_test(test_a_whole_reply_reaches_a_streaming_client_as_a_stream),
+        cmocka_unit_test(test_a_chat_without_its_marker_is_whole_and_the_client_gets_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
