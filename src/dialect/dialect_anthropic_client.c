@@ -495,6 +495,7 @@ static void hear_stop(struct dialect_client_state *st, struct json v, struct jso
     if (json_kind(reason) == JSON_KIND_STRING)
         dialect_hear_finish(st, 0, dialect_hear_reason(shoal, reason_of(reason)),
                             dialect_hear_str(st, json_member(v, "stop_sequence")));
+    count_reasoning(st);
 }
 
 /* A reply that came unstreamed. */
@@ -508,7 +509,6 @@ static bool hear_message(struct dialect_client_state *st, struct json v, struct 
     }
     hear_usage(st, json_member(v, "usage"));
     hear_stop(st, v, json_member(v, "shoal"));
-    count_reasoning(st);
     return dialect_hear_end(st, e);
 }
 
@@ -539,7 +539,6 @@ static bool read_event(struct dialect_client_state *st, str name, str data, stru
         hear_stop(st, json_member(v, "delta"), json_member(v, "shoal"));
     } else if (json_text_eq(type, STR("message_stop"))) {
         close_block(st);
-        count_reasoning(st);
         return dialect_hear_end(st, e);
     } else if (json_kind(type) != JSON_KIND_STRING) {
         return dialect_hear_garbage(e, "an event without a type");

@@ -81,6 +81,15 @@ bool dialect_client_end(struct dialect_client_state *st, struct api_error *e)
     return ok;
 }
 
+bool dialect_client_settle(struct dialect_client_state *st)
+{
+    struct api_error ignored;
+    bool ok = st->is_over || dialect_hear_end(st, &ignored);
+    dialect_hear_flush(st);
+    arena_reset(&st->scratch);
+    return ok;
+}
+
 /* ---- What an upstream's failure means ---- */
 
 /* By status alone: BEHAVIOUR 9.4. */

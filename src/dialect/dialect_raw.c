@@ -131,11 +131,14 @@ void dialect_raw_anthropic(struct buf *out, struct dialect_state *st, const stru
 {
     bool has_begun = st->is_begun;
     str rest = ev->raw, line;
+    bool has_stop = str_find(ev->raw, STR("message_stop")) != STR_NONE;
     keep_in_step(st, 0, ev);
     st->choices[0].content.len = 0; /* blanks that our form holds back are out */
     while (str_split(&rest, '\n', &line))
         if (line.len)
             anthropic_line(out, st, line, &has_begun);
+    if (st->is_over && !has_stop) /* the upstream fell silent in front of it */
+        buf_add_z(out, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
 /* ---- Chat completions ---- */

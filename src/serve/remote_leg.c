@@ -195,28 +195,6 @@ static void remote_call_arm(struct remote_call *c)
         loop_timer_stop(&c->timer);
 }
 
-/* Tokens move since_ms, not the timer: it looks again when it fires. */
-static void remote_call_on_time(void *ctx)
-{
-    struct remote_call *c = ctx;
-    char text[96];
-    int64_t wait = remote_call_wait_ms(c);
-    if (loop_ms() < c->since_ms + wait) {
-        remote_call_arm(c);
-        return;
-    }
-    if (c->state == REMOTE_CALL_OVER) {
-        remote_call_drop(c);
-        return;
-    }
-    bool has_head = c->state != REMOTE_CALL_WAITS;
-    snprintf(text, sizeof text, "no %s for %lld ms",
-             c->is_visible ? "token" : has_head ? "first token" : "answer", (long long)wait);
-    remote_call_fail_as(c, c->is_visible ? API_FAULT_STALL
-                           : has_head ? API_FAULT_HANG_FIRST : API_FAULT_HANG_HEADER,
-                        ERR_DEADLINE, text);
-}
-
 /* --- what the upstream says ----------------------------------------------------------------- */
 
 static bool remote_leg_is_visible(enum api_event_kind kind)
@@ -255,6 +233,42 @@ static void remote_call_finish(struct remote_call *c)
         remote_call_drop(c);
     else
         remote_call_arm(c);
+}
+
+/* Silence behind the reasons of all choices is no failure: another leg would go on in an answer that
+ * is complete. c may be gone afterwards. */
+static bool remote_call_settle(struct remote_call *c)
+{
+    remote_call_enter(c);
+    bool ok = dialect_client_settle(c->st);
+    if (ok)
+        remote_call_finish(c);
+    remote_call_leave(c);
+    return ok;
+}
+
+/* Tokens move since_ms, not the timer: it looks again when it fires. */
+static void remote_call_on_time(void *ctx)
+{
+    struct remote_call *c = ctx;
+    char text[96];
+    int64_t wait = remote_call_wait_ms(c);
+    if (loop_ms() < c->since_ms + wait) {
+        remote_call_arm(c);
+        return;
+    }
+    if (c->state == REMOTE_CALL_OVER) {
+        remote_call_drop(c);
+        return;
+    }
+    bool has_head = c->state != REMOTE_CALL_WAITS;
+    if (c->state == REMOTE_CALL_HEARS && remote_call_settle(c))
+        return;
+    snprintf(text, sizeof text, "no %s for %lld ms",
+             c->is_visible ? "token" : has_head ? "first token" : "answer", (long long)wait);
+    remote_call_fail_as(c, c->is_visible ? API_FAULT_STALL
+                           : has_head ? API_FAULT_HANG_FIRST : API_FAULT_HANG_HEADER,
+                        ERR_DEADLINE, text);
 }
 
 static void remote_call_on_event(void *ctx, str name, str data)
@@ -406,8 +420,11 @@ static void remote_call_broken(struct remote_call *c, const struct err *why)
         [HTTP_CALL_FAULT_BROKEN] = {API_FAULT_CUT, ERR_UPSTREAM},
         [HTTP_CALL_FAULT_HEADER] = {API_FAULT_GARBAGE, ERR_UPSTREAM},
     };
+    struct api_error ignored;
     if (c->state == REMOTE_CALL_REFUSED) /* its status is known: that counts */
         remote_call_refused(c);
+    else if (c->state == REMOTE_CALL_HEARS && dialect_client_end(c->st, &ignored))
+        remote_call_finish(c);
     else
         remote_call_fail_as(c, rows[c->fault].fault, rows[c->fault].code, why->text);
 }

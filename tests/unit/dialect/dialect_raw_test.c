@@ -241,6 +241,28 @@ static void test_a_chat_without_its_marker_is_whole_and_the_client_gets_one(void
     pass_end(&a);
 }
 
+static void test_an_anthropic_reply_that_falls_silent_behind_its_reason_gets_its_end(void **state)
+{
+    struct passing a;
+    struct buf in;
+    (void)state;
+    buf_init(&in, 1 << 16);
+    add_event(&in, START);
+    add_event(&in, blocks[7]);
+    add_event(&in, blocks[8]);
+    add_event(&in, "{\"type\":\"content_block_stop\",\"index\":2}");
+    pass_init(&a, "POST /v1/messages", MESSAGES);
+    pass_bytes(&a, in.p);
+    assert_false(dialect_client_settle(a.st));
+    pass_bytes(&a, "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}"
+                   "\n\n");
+    assert_true(dialect_client_settle(a.st));
+    assert_true(str_ends(buf_view(&a.p.out), STR("event: message_stop\n"
+                                                 "data: {\"type\":\"message_stop\"}\n\n")));
+    pass_end(&a);
+    buf_deinit(&in);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_what_only_a_chat_server_knows_reaches_its_client),
         cmocka_unit_test(test_a_whole_reply_reaches_a_streaming_client_as_a_stream),
         cmocka_unit_test(test_a_chat_without_its_marker_is_whole_and_the_client_gets_one),
+        cmocka_unit_test(test_an_anthropic_reply_that_falls_silent_behind_its_reason_gets_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <arpa/inet.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "cli/stub_upstream.h"
 #include "serve/remote_leg.h"
@@ -284,6 +288,74 @@ static void test_every_fault_has_its_class(void **state)
                 assert_int_equal(a.error.retry_after_ms, 7000);
             asked_deinit(&a);
         }
+}
+
+/* An upstream that says `said` and leaves its connection open; one request. */
+struct mute {
+    int listener;
+    const char *said;
+};
+
+static void *mute_run(void *ctx)
+{
+    struct mute *m = ctx;
+    char bytes[4096];
+    int fd = accept(m->listener, NULL, NULL);
+    if (fd < 0 || read(fd, bytes, sizeof bytes) <= 0 ||
+        write(fd, m->said, strlen(m->said)) < 0)
+        return NULL;
+    while (read(fd, bytes, sizeof bytes) > 0)
+        continue;
+    close(fd);
+    return NULL;
+}
+
+#define MUTE_HEAD "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+#define MUTE_CHAT MUTE_HEAD "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n"
+#define MUTE_BLOCK MUTE_HEAD "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":" \
+    "\"text\"}}\n\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\"," \
+    "\"text\":\"hi\"}}\n\n"
+
+static void test_silence_behind_a_finished_reply_is_its_end(void **state)
+{
+    static const struct {
+        const char *dialect, *said;
+        bool is_whole;
+    } rows[] = {
+        {"openai_chat", MUTE_CHAT "data: {\"choices\":[{\"index\":0,\"delta\":{},"
+         "\"finish_reason\":\"stop\"}]}\n\n", true},
+        {"openai_chat", MUTE_CHAT, false},
+        {"anthropic", MUTE_BLOCK "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":"
+         "\"end_turn\"}}\n\n", true},
+        {"anthropic", MUTE_BLOCK "data: {\"type\":\"content_block_stop\"}\n\n", false},
+    };
+    char own[64];
+    (void)state;
+    memcpy(own, w.url, sizeof own);
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof at;
+        struct mute m = {socket(AF_INET, SOCK_STREAM, 0), rows[i].said};
+        struct asked a;
+        pthread_t thread;
+        assert_int_equal(bind(m.listener, (struct sockaddr *)&at, sizeof at), 0);
+        assert_int_equal(listen(m.listener, 1), 0);
+        assert_int_equal(getsockname(m.listener, (struct sockaddr *)&at, &len), 0);
+        assert_int_equal(pthread_create(&thread, NULL, mute_run, &m), 0);
+        snprintf(w.url, sizeof w.url, "http://127.0.0.1:%u", ntohs(at.sin_port));
+        asked_init(&a, rows[i].dialect, "m");
+        a.rq.deadline = (struct api_deadlines){.first_ms = 5000, .gap_ms = 200};
+        ask(&a);
+        assert_int_equal(a.dones, rows[i].is_whole);
+        assert_int_equal(a.errors, !rows[i].is_whole);
+        if (!rows[i].is_whole)
+            assert_int_equal(a.error.fault, API_FAULT_STALL);
+        assert_int_equal(remote_leg_inflight(a.leg), 0);
+        asked_deinit(&a);
+        pthread_join(thread, NULL);
+        close(m.listener);
+        memcpy(w.url, own, sizeof own);
+    }
 }
 
 /* One byte less than the whole stream is no reply, unless all but its last formality came. */
@@ -637,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_reasoning_and_calls_come_through),
         cmocka_unit_test(test_an_end_that_claims_calls_without_one_is_a_plain_end),
         cmocka_unit_test(test_every_fault_has_its_class),
+        cmocka_unit_test(test_silence_behind_a_finished_reply_is_its_end),
         cmocka_unit_test(test_no_cut_of_a_stream_is_taken_for_an_end),
         cmocka_unit_test(test_two_events_that_cannot_be_read_are_passed_over),
         cmocka_unit_test(test_nobody_there_is_connect_and_plain_bytes_are_no_tls),
