@@ -83,6 +83,7 @@ struct remote_leg {
     uint32_t inflight;
     struct remote_check check, probe;
     /* The probe's own request. */
+    bool is_closed; /* freed with its last call */
     struct api_request probe_rq;
     struct api_message probe_message;
     struct api_part probe_part;
@@ -93,8 +94,15 @@ struct remote_leg {
 
 static void remote_call_free(struct remote_call *c)
 {
+static void remote_leg_free(struct remote_leg *l)
+{
+    arena_deinit(&l->keep);
+    free(l);
+}
+
     loop_timer_close(&c->timer);
     list_remove(&c->link);
+    struct remote_leg *l = c->leg;
     sse_deinit(&c->sse);
     if (c->st)
         dialect_client_deinit(c->st);
@@ -104,6 +112,8 @@ static void remote_call_free(struct remote_call *c)
     free(c);
 }
 
+    if (l->is_closed && list_is_empty(&l->calls))
+        remote_leg_free(l);
 /* Nothing more is heard of it; freed now, or when it is no longer on the stack. */
 static void remote_call_drop(struct remote_call *c)
 {
@@ -897,11 +907,11 @@ void remote_leg_close(struct remote_leg *l)
         return;
     list_each (link, &l->calls)
         remote_call_drop(list_item(link, struct remote_call, link));
-    must(list_is_empty(&l->calls));
     if (l->check.http)
         http_client_cancel(l->check.http);
-    arena_deinit(&l->keep);
-    free(l);
+    l->is_closed = true;
+    if (list_is_empty(&l->calls)) /* else one of them is what closes it */
+        remote_leg_free(l);
 }
 
 uint32_t remote_leg_inflight(const struct remote_leg *l) { return l->inflight; }

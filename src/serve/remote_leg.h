@@ -63,7 +63,8 @@ struct remote_leg;
  * no upstream speaks, `continue` that it lacks, a CA file that cannot be read. Calls nobody. */
 BASE_USE_RESULT bool remote_leg_open(struct remote_leg **out, const struct remote_leg_options *o,
                                      struct err *e);
-/* Requests it still has get nothing any more. Not from a callback. NULL is allowed. */
+/* Requests it still has get nothing any more. Also from a callback of one of them: what that needs
+ * lives until it has returned. NULL is allowed. */
 void remote_leg_close(struct remote_leg *l);
 
 /* submit refuses what the protocol or the leg cannot do: ERR_UNSUPPORTED, param naming it;

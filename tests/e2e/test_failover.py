@@ -619,3 +619,35 @@ def test_a_key_of_ours_goes_to_no_upstream(tmp_path):
                                 headers={**header, "Shoal-Key": key})
                 assert r.status == status, r.body
     stub.stop()
+
+
+def test_a_reload_under_streams_of_upstreams_ends_none_of_them(tmp_path):
+    stub = Stub(tmp_path)
+    path = tmp_path / "config.yaml"
+
+    def config(legs, route):
+        path.write_text(config_of(
+            {n: {"kind": "upstream", "dialect": d, "continue": CONTINUE[d], "model": "x/slow=40",
+                 "url": f"http://127.0.0.1:{stub.port}"} for n, d in legs.items()},
+            [{"match": {"model": "m"}, "legs": route}], ["probes: {free: false}"]))
+
+    legs = {f"leg-{d}": d for d in DIALECTS}
+    for first in legs:
+        config(legs, [first, *[n for n in legs if n != first]])
+        with serving(tmp_path, "-config", str(path)) as server, \
+                concurrent.futures.ThreadPoolExecutor(4) as pool:
+            whole = read_whole("openai", ask(server, "openai", "m", False).body)
+            jobs = {d: pool.submit(ask, server, d, "m", True) for d in DIALECTS}
+            time.sleep(0.4)
+            assert not any(j.done() for j in jobs.values())
+            server.process.send_signal(signal.SIGHUP)  # the same once more
+            time.sleep(0.2)
+            last = [n for n in legs if n != first][0]
+            config({last: legs[last]}, [last])  # and one without the leg that speaks
+            assert server.post("/v1/admin/reload", {}).status == 200
+            assert not any(j.done() for j in jobs.values())
+            for d, job in jobs.items():
+                assert read_stream(d, job.result().body) == (whole, "ok"), (first, d)
+            assert ask(server, "openai", "m", False).headers["shoal-leg"] == last
+            assert server.process.poll() is None
+    stub.stop()

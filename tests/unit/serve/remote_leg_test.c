@@ -73,6 +73,7 @@ struct asked {
     enum api_done done;
     uint32_t queued, dones, errors, calls, batches;
     uint32_t cancel_at; /* cancels at its n-th batch */
+    bool closes;        /* its end closes the leg, as the last request of a configuration does */
     str leg_name;
 };
 
@@ -105,6 +106,10 @@ static void on_batch(void *ctx, const struct api_batch *b)
     }
     if (a->cancel_at && a->batches == a->cancel_at)
         a->p.cancel(a->p.self, a->rq.id);
+    if (a->closes && (a->dones || a->errors)) {
+        remote_leg_close(a->leg);
+        a->leg = NULL;
+    }
 }
 
 static uint64_t last_id;
@@ -469,6 +474,25 @@ static void test_a_cancelled_request_frees_the_upstream_at_once(void **state)
         }
 }
 
+static void test_a_leg_may_be_closed_by_the_end_of_its_last_request(void **state)
+{
+    static const char *const models[] = {"m", "m/stall=3", "m/end=3", "m/status=500",
+                                         "m/fail_late=5"};
+    (void)state;
+    for (size_t d = 0; d < countof(dialects); d++)
+        for (size_t i = 0; i < countof(models); i++) {
+            struct asked a;
+            asked_init(&a, dialects[d], models[i]);
+            a.closes = true;
+            a.rq.deadline.gap_ms = 200;
+            ask(&a);
+            assert_int_equal(a.dones, i == 0);
+            assert_int_equal(a.errors, i != 0);
+            assert_null(a.leg);
+            asked_deinit(&a);
+        }
+}
+
 static void test_a_held_reply_waits_without_being_late(void **state)
 {
     struct asked a;
@@ -715,6 +739,7 @@ int main(void)
         cmocka_unit_test(test_nobody_there_is_connect_and_plain_bytes_are_no_tls),
         cmocka_unit_test(test_a_prompt_that_moves_on_at_another_shoal_is_progress),
         cmocka_unit_test(test_a_cancelled_request_frees_the_upstream_at_once),
+        cmocka_unit_test(test_a_leg_may_be_closed_by_the_end_of_its_last_request),
         cmocka_unit_test(test_a_held_reply_waits_without_being_late),
         cmocka_unit_test(test_a_busy_leg_refuses_at_once),
         cmocka_unit_test(test_a_continued_turn_gets_the_rest_of_the_text),
