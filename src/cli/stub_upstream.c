@@ -22,8 +22,8 @@
     X(PREFILL, "prefill") X(ROLES, "roles") X(STALL, "stall") X(END, "end") X(CUT, "cut")       \
     X(CUT_BYTE, "cut_byte") X(ABORT, "abort") X(GARBAGE, "garbage")                             \
     X(WRONG_FINISH, "wrong_finish") X(STATUS, "status") X(RETRY, "retry") X(FLAP, "flap")       \
-    X(FAIL_LATE, "fail_late") X(SLOW, "slow") X(BIG, "big") X(HEADERS, "headers")               \
-    X(HTML, "html") X(OTHER, "other") X(THINK, "think") X(CALL, "call")
+    X(ECHO, "echo") X(FAIL_LATE, "fail_late") X(SLOW, "slow") X(BIG, "big")                    \
+    X(HEADERS, "headers") X(HTML, "html") X(OTHER, "other") X(THINK, "think") X(CALL, "call")
 enum stub_fault {
 #define X(name, text) STUB_FAULT_##name,
     STUB_FAULTS(X)
@@ -296,7 +296,8 @@ static bool stub_call_fails_here(struct stub_call *c)
     case STUB_FAULT_OK: case STUB_FAULT_HANG_HEADER: case STUB_FAULT_HANG_BODY:
     case STUB_FAULT_PINGS: case STUB_FAULT_PREFILL: case STUB_FAULT_ROLES: case STUB_FAULT_CUT_BYTE:
     case STUB_FAULT_ABORT: case STUB_FAULT_GARBAGE: case STUB_FAULT_WRONG_FINISH:
-    case STUB_FAULT_STATUS: case STUB_FAULT_RETRY: case STUB_FAULT_FLAP: case STUB_FAULT_SLOW:
+    case STUB_FAULT_STATUS: case STUB_FAULT_RETRY: case STUB_FAULT_FLAP: case STUB_FAULT_ECHO:
+    case STUB_FAULT_SLOW:
     case STUB_FAULT_BIG: case STUB_FAULT_HEADERS: case STUB_FAULT_HTML: case STUB_FAULT_OTHER:
     case STUB_FAULT_THINK: case STUB_FAULT_CALL: case STUB_FAULT_COUNT_:
         break;
@@ -357,12 +358,27 @@ static void stub_call_on_time(void *ctx)
 
 /* --- how it begins -------------------------------------------------------------------------- */
 
-static void stub_refuse(struct http_conn *conn, const struct dialect *d, uint64_t status,
-                        uint64_t retry_s)
+/* What a careless upstream does: the request's key in its words. */
+static str stub_key(const struct http_request *r)
 {
-    char text[128];
+    for (size_t i = 0; i < r->header_count; i++)
+        if (str_eq_nocase(r->headers[i].name, STR("authorization")) ||
+            str_eq_nocase(r->headers[i].name, STR("x-api-key")))
+            return str_sub(r->headers[i].value, 0, 256);
+    return STR("");
+}
+
+static void stub_refuse(struct http_conn *conn, const struct dialect *d,
+                        const struct stub_script *k, uint64_t status)
+{
+    bool is_retry = k->fault == STUB_FAULT_RETRY;
+    uint64_t retry_s = !is_retry ? 0 : k->n ? k->n : 1;
+    char text[400], json[800];
     snprintf(text, sizeof text, "the stub was told to answer %u", (unsigned)status);
-    char json[400];
+    if (k->fault == STUB_FAULT_ECHO) {
+        str key = stub_key(http_conn_request(conn));
+        snprintf(text, sizeof text, "no such account: %.*s", STR_ARG(key));
+    }
     if (d->family == DIALECT_OLLAMA)
         snprintf(json, sizeof json, "{\"error\":\"%s\"}", text);
     else
@@ -466,7 +482,7 @@ static bool stub_call_opens(struct stub_call *c)
     case STUB_FAULT_END:
     case STUB_FAULT_CUT: case STUB_FAULT_CUT_BYTE: case STUB_FAULT_GARBAGE:
     case STUB_FAULT_WRONG_FINISH: case STUB_FAULT_STATUS: case STUB_FAULT_RETRY:
-    case STUB_FAULT_FLAP: case STUB_FAULT_FAIL_LATE: case STUB_FAULT_SLOW:
+    case STUB_FAULT_FLAP: case STUB_FAULT_ECHO: case STUB_FAULT_FAIL_LATE: case STUB_FAULT_SLOW:
     case STUB_FAULT_THINK: case STUB_FAULT_COUNT_:
         break;
     }
@@ -478,11 +494,12 @@ static bool stub_refused(struct stub_upstream *s, struct http_conn *conn, const 
                          const struct stub_script *k)
 {
     bool is_status = k->fault == STUB_FAULT_STATUS ||
+                     k->fault == STUB_FAULT_ECHO ||
                      (k->fault == STUB_FAULT_FLAP && s->flaps++ % 2 == 0);
     uint64_t status = k->n >= 400 && k->n < 600 ? k->n : 503;
     if (!is_status && k->fault != STUB_FAULT_RETRY)
         return false;
-    stub_refuse(conn, d, is_status ? status : 429, is_status ? 0 : k->n ? k->n : 1);
+    stub_refuse(conn, d, k, is_status ? status : 429);
     return true;
 }
 

@@ -22,6 +22,7 @@
  * | garbage=K | K events that cannot be read, between words |
  * | wrong_finish | the end says tool calls, and there were none |
  * | status=N, retry=S | that status (400 to 599), with Retry-After: S |
+ * | echo=N | status N, whose text repeats the request's key |
  * | flap=N | every other request gets status N |
  * | fail_late=K | K words, then the protocol's error in the stream |
  * | slow=MS | a word every MS ms |

@@ -10,6 +10,8 @@
 #include "wire/sse.h"
 
 #define REMOTE_LEG_ERROR_MAX ((size_t)64 << 10) /* bytes of an error's body */
+#define REMOTE_LEG_TEXTS_MAX ((size_t)32 << 20) /* of an error: an event's size and more */
+#define REMOTE_LEG_PIECE_MIN 4u /* bytes of a key that are too many to show */
 #define REMOTE_LEG_HEADERS_MAX 12u /* of a request, ours and the client's kept ones */
 #define REMOTE_LEG_HEADER_MAX 8192u
 #define REMOTE_LEG_LINGER_MS 1000 /* behind the terminal marker, for the connection's sake */
@@ -81,9 +83,9 @@ struct remote_leg {
     struct arena keep; /* what options view */
     struct list calls;
     uint32_t inflight;
+    bool is_closed; /* freed with its last call */
     struct remote_check check, probe;
     /* The probe's own request. */
-    bool is_closed; /* freed with its last call */
     struct api_request probe_rq;
     struct api_message probe_message;
     struct api_part probe_part;
@@ -92,17 +94,17 @@ struct remote_leg {
 
 /* --- one call's end ------------------------------------------------------------------------- */
 
-static void remote_call_free(struct remote_call *c)
-{
 static void remote_leg_free(struct remote_leg *l)
 {
     arena_deinit(&l->keep);
     free(l);
 }
 
+static void remote_call_free(struct remote_call *c)
+{
+    struct remote_leg *l = c->leg;
     loop_timer_close(&c->timer);
     list_remove(&c->link);
-    struct remote_leg *l = c->leg;
     sse_deinit(&c->sse);
     if (c->st)
         dialect_client_deinit(c->st);
@@ -110,10 +112,10 @@ static void remote_leg_free(struct remote_leg *l)
     buf_deinit(&c->body);
     buf_deinit(&c->fields);
     free(c);
-}
-
     if (l->is_closed && list_is_empty(&l->calls))
         remote_leg_free(l);
+}
+
 /* Nothing more is heard of it; freed now, or when it is no longer on the stack. */
 static void remote_call_drop(struct remote_call *c)
 {
@@ -144,8 +146,50 @@ static void remote_call_give(struct remote_call *c, const struct api_event *even
     c->sink.on_batch(c->sink.ctx, &b);
 }
 
-/* A key that is refused is the operator's to mend; the upstream may have repeated some of it. */
-static void remote_call_hide_key(const struct remote_call *c, struct api_error *e)
+/* In place: the secret becomes "***", and so does the piece of it that a cut left at the end. */
+static size_t remote_leg_mask(char *p, size_t len, str secret)
+{
+    size_t to = 0, stars = base_min(secret.len, strlen("***"));
+    for (size_t at = 0; at < len;) {
+        size_t same = 0;
+        while (same < secret.len && at + same < len && p[at + same] == secret.p[same])
+            same++;
+        bool is_cut = at + same == len && same >= REMOTE_LEG_PIECE_MIN;
+        if (secret.len && (same == secret.len || is_cut)) {
+            memset(p + to, '*', stars);
+            to += stars;
+            at += same;
+        } else {
+            p[to++] = p[at++];
+        }
+    }
+    return to;
+}
+
+/* Whatever an upstream says may repeat what it was sent: the key that it got stands in no text that
+ * goes on; code and param are our own words. upstream_text moves to a. */
+static void remote_call_hide_key(const struct remote_call *c, struct api_error *e, struct arena *a)
+{
+    const struct remote_leg *l = c->leg;
+    bool is_passed = l->o.auth == REMOTE_LEG_AUTH_PASSTHROUGH;
+    str key = !is_passed ? l->o.key : c->rq->client_key ? c->rq->client_key->text : STR("");
+    if (key.len == 0)
+        return;
+    /* An overlong sentence ends in "...": what it cut may be the key. */
+    size_t len = strlen(e->err.text), tail = len;
+    if (len == ERR_TEXT_MAX - 1 && str_ends(str_of(e->err.text), STR("...")))
+        tail -= strlen("...");
+    size_t to = remote_leg_mask(e->err.text, tail, key);
+    memmove(e->err.text + to, e->err.text + tail, len - tail + 1);
+    char *copy = arena_alloc_text(a, e->upstream_text.len + 1);
+    if (copy && e->upstream_text.len)
+        memcpy(copy, e->upstream_text.p, e->upstream_text.len);
+    e->upstream_text.len = copy ? remote_leg_mask(copy, e->upstream_text.len, key) : 0;
+    e->upstream_text.p = copy ? copy : "";
+}
+
+/* A key that is refused is the operator's to mend. */
+static void remote_call_hide_refusal(const struct remote_call *c, struct api_error *e)
 {
     if (e->fault != API_FAULT_AUTH)
         return;
@@ -167,7 +211,10 @@ static void remote_call_fail(struct remote_call *c, struct api_error *e)
         remote_call_drop(c);
         return;
     }
-    remote_call_hide_key(c, e);
+    struct arena a;
+    arena_init(&a, REMOTE_LEG_TEXTS_MAX);
+    remote_call_hide_key(c, e, &a);
+    remote_call_hide_refusal(c, e);
     err_wrap(&e->err, "leg %.*s", STR_ARG(c->leg->o.name));
     ev.error = *e;
     remote_call_enter(c);
@@ -176,6 +223,7 @@ static void remote_call_fail(struct remote_call *c, struct api_error *e)
     remote_call_give(c, &ev, 1);
     remote_call_drop(c);
     remote_call_leave(c);
+    arena_deinit(&a);
 }
 
 static void remote_call_fail_as(struct remote_call *c, enum api_fault fault, enum err_code code,

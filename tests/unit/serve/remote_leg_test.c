@@ -67,7 +67,7 @@ struct asked {
     struct remote_leg *leg;
     struct api_provider p;
     struct api_order order;
-    struct buf content, reasoning, args;
+    struct buf content, reasoning, args, words; /* words: of the upstream, in an error */
     struct api_error error;
     struct api_usage usage;
     enum api_done done;
@@ -101,6 +101,7 @@ static void on_batch(void *ctx, const struct api_batch *b)
             a->usage = ev->usage;
         if (ev->kind == API_EVENT_ERROR) {
             a->error = ev->error;
+            buf_add(&a->words, ev->error.upstream_text);
             a->errors++;
         }
     }
@@ -122,9 +123,21 @@ static void settle(void)
     assert_int_equal(stub_upstream_counts(w.stub).running, 0);
 }
 
-static void asked_init(struct asked *a, const char *dialect, const char *model)
+static void open_leg(struct asked *a, const char *dialect, enum remote_leg_auth auth)
 {
     struct err e;
+    const struct remote_leg_options o = {
+        .loop = w.loop, .client = w.client, .name = STR("cloud"),
+        .dialect = dialect_of(str_of(dialect)), .url = str_of(w.url), .auth = auth,
+        .key = STR("secret-key-of-this-leg"), .upstream = {.caps = API_CAP_ALL_},
+        .requests_max = 64};
+    if (!remote_leg_open(&a->leg, &o, &e))
+        fail_msg("%s", e.text);
+    a->p = remote_leg_provider(a->leg);
+}
+
+static void asked_init(struct asked *a, const char *dialect, const char *model)
+{
     settle();
     *a = (struct asked){.dones = 0};
     api_request_init(&a->rq);
@@ -140,14 +153,8 @@ static void asked_init(struct asked *a, const char *dialect, const char *model)
     buf_init(&a->content, (size_t)64 << 20);
     buf_init(&a->reasoning, 1 << 20);
     buf_init(&a->args, 1 << 20);
-    const struct remote_leg_options o = {
-        .loop = w.loop, .client = w.client, .name = STR("cloud"),
-        .dialect = dialect_of(str_of(dialect)), .url = str_of(w.url), .auth = REMOTE_LEG_AUTH_KEY,
-        .key = STR("secret-key-of-this-leg"), .upstream = {.caps = API_CAP_ALL_},
-        .requests_max = 64};
-    if (!remote_leg_open(&a->leg, &o, &e))
-        fail_msg("%s", e.text);
-    a->p = remote_leg_provider(a->leg);
+    buf_init(&a->words, 1 << 20);
+    open_leg(a, dialect, REMOTE_LEG_AUTH_KEY);
 }
 
 static void asked_deinit(struct asked *a)
@@ -156,6 +163,7 @@ static void asked_deinit(struct asked *a)
     buf_deinit(&a->content);
     buf_deinit(&a->reasoning);
     buf_deinit(&a->args);
+    buf_deinit(&a->words);
 }
 
 static void run_until(const uint32_t *what, int64_t most_ms)
@@ -608,6 +616,38 @@ static void test_keys_and_kept_headers_go_where_they_belong(void **state)
     asked_deinit(&a);
 }
 
+/* Whole, and cut where our sentence about it ends. */
+static void test_no_key_comes_back_in_what_an_upstream_says(void **state)
+{
+    static const char *const models[] = {"m/echo=400", "m/echo=403", "m/echo=404", "m/echo=429",
+                                         "m/echo=500", "m/echo=529"};
+    char longer[240];
+    (void)state;
+    for (size_t i = 0; i < countof(dialects) * countof(models) * 2; i++) {
+        const char *dialect = dialects[i / 2 % countof(dialects)];
+        const char *model = models[i / 2 / countof(dialects)];
+        bool is_long = i % 2;
+        snprintf(longer, sizeof longer, "secret%0220d", 7);
+        const struct api_secret key = {is_long ? str_of(longer) : STR("secret-key-of-a-client")};
+        struct asked a;
+        asked_init(&a, dialect, model);
+        a.rq.client_key = &key;
+        if (is_long || i % 3 == 0) { /* the client's own, passed on */
+            remote_leg_close(a.leg);
+            open_leg(&a, dialect, REMOTE_LEG_AUTH_PASSTHROUGH);
+        }
+        ask(&a);
+        assert_int_equal(a.errors, 1);
+        assert_true(last_has(is_long ? longer : "secret-key-of-"));
+        if (strstr(a.error.err.text, "secret") || str_find(buf_view(&a.words), STR("secret")) != STR_NONE)
+            fail_msg("%s %s: '%s', '%.*s'", dialect, model, a.error.err.text,
+                     STR_ARG(buf_view(&a.words)));
+        if (strcmp(model, "m/echo=403") != 0)
+            assert_non_null(strstr(a.error.err.text, "no such account: "));
+        asked_deinit(&a);
+    }
+}
+
 static void test_a_body_of_the_same_protocol_goes_as_written(void **state)
 {
     struct asked a;
@@ -744,6 +784,7 @@ int main(void)
         cmocka_unit_test(test_a_busy_leg_refuses_at_once),
         cmocka_unit_test(test_a_continued_turn_gets_the_rest_of_the_text),
         cmocka_unit_test(test_keys_and_kept_headers_go_where_they_belong),
+        cmocka_unit_test(test_no_key_comes_back_in_what_an_upstream_says),
         cmocka_unit_test(test_a_body_of_the_same_protocol_goes_as_written),
         cmocka_unit_test(test_a_request_that_passed_three_shoals_is_a_loop),
         cmocka_unit_test(test_a_free_check_costs_nothing_and_a_probe_one_small_reply),
