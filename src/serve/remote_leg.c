@@ -100,12 +100,6 @@ static void remote_leg_free(struct remote_leg *l)
     free(l);
 }
 
-static void remote_leg_free(struct remote_leg *l)
-{
-    arena_deinit(&l->keep);
-    free(l);
-}
-
 static void remote_call_free(struct remote_call *c)
 {
     struct remote_leg *l = c->leg;
