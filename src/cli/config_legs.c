@@ -342,6 +342,9 @@ static bool config_legs_check_engine(struct legs_row *row, struct err *e)
         return err_set(e, ERR_CONFIG, "an engine leg has no dialect, url, key and ca_file");
     if (!row->model.len)
         return err_set(e, ERR_CONFIG, "model: required, the name of a local model");
+    if (row->deadline.total_ms)
+        return err_set(e, ERR_CONFIG, "deadlines.total: only an upstream has one, an engine's "
+                       "progress is watched");
     row->caps = 0; /* the model's own */
     row->inflight_max = 0;
     row->deadline = (struct api_deadlines){.first_ms = DEADLINE_AUTO};

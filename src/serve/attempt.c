@@ -286,7 +286,8 @@ static void attempt_deadlines(struct attempt *a, struct legs_leg *at)
     if (in.is_local)
         return; /* its supervisor watches progress */
     a->sub.deadline = deadline_make(&in);
-    a->sub.deadline.total_ms = asked.total_ms;
+    if (asked.total_ms && asked.total_ms <= a->sub.deadline.total_ms)
+        a->sub.deadline.total_ms = 0; /* the request's own ends all of it, not this leg */
     a->sub.deadline.generation_ms = asked.generation_ms;
 }
 

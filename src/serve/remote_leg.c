@@ -61,6 +61,7 @@ struct remote_call {
     enum http_call_fault fault;
     struct api_error error; /* what the upstream said in its stream */
     int status;
+    int64_t begun_ms;
     int64_t since_ms;       /* the wait began, or the last visible token came */
     uint32_t good, bad;     /* events */
     uint64_t prompt_done, place; /* as another shoal's comments told last */
@@ -244,13 +245,32 @@ static int64_t remote_call_wait_ms(const struct remote_call *c)
     return c->is_visible ? c->rq->deadline.gap_ms : c->rq->deadline.first_ms;
 }
 
+static bool remote_call_is_long(const struct remote_call *c)
+{
+    int64_t total = c->rq->deadline.total_ms;
+    return total > 0 && loop_ms() >= c->begun_ms + total;
+}
+
+/* INT64_MAX: it may take what it takes. */
+static int64_t remote_call_due_ms(const struct remote_call *c)
+{
+    int64_t wait = remote_call_wait_ms(c), due = INT64_MAX;
+    if (wait > 0 && !c->is_held)
+        due = c->since_ms + wait;
+    if (c->state != REMOTE_CALL_OVER && c->rq->deadline.total_ms > 0) {
+        int64_t end = c->begun_ms + c->rq->deadline.total_ms;
+        due = end < due ? end : due;
+    }
+    return due;
+}
+
 static void remote_call_arm(struct remote_call *c)
 {
-    int64_t wait = remote_call_wait_ms(c), left = c->since_ms + wait - loop_ms();
-    if (wait > 0 && !c->is_held)
-        loop_timer_set(&c->timer, left > 0 ? left : 0);
-    else
+    int64_t due = remote_call_due_ms(c), left = due - loop_ms();
+    if (due == INT64_MAX)
         loop_timer_stop(&c->timer);
+    else
+        loop_timer_set(&c->timer, left > 0 ? left : 0);
 }
 
 /* --- what the upstream says ----------------------------------------------------------------- */
@@ -311,7 +331,7 @@ static void remote_call_on_time(void *ctx)
     struct remote_call *c = ctx;
     char text[96];
     int64_t wait = remote_call_wait_ms(c);
-    if (loop_ms() < c->since_ms + wait) {
+    if (loop_ms() < remote_call_due_ms(c)) {
         remote_call_arm(c);
         return;
     }
@@ -322,8 +342,12 @@ static void remote_call_on_time(void *ctx)
     bool has_head = c->state != REMOTE_CALL_WAITS;
     if (c->state == REMOTE_CALL_HEARS && remote_call_settle(c))
         return;
-    snprintf(text, sizeof text, "no %s for %lld ms",
-             c->is_visible ? "token" : has_head ? "first token" : "answer", (long long)wait);
+    if (remote_call_is_long(c))
+        snprintf(text, sizeof text, "no end within its total of %lld ms",
+                 (long long)c->rq->deadline.total_ms);
+    else
+        snprintf(text, sizeof text, "no %s for %lld ms",
+                 c->is_visible ? "token" : has_head ? "first token" : "answer", (long long)wait);
     remote_call_fail_as(c, c->is_visible ? API_FAULT_STALL
                            : has_head ? API_FAULT_HANG_FIRST : API_FAULT_HANG_HEADER,
                         ERR_DEADLINE, text);
@@ -686,7 +710,7 @@ static bool remote_leg_submit(void *self, const struct api_request *rq, struct a
         return false;
     }
     l->inflight++;
-    c->since_ms = loop_ms();
+    c->begun_ms = c->since_ms = loop_ms();
     remote_call_arm(c);
     return true;
 }

@@ -12,7 +12,8 @@
  *     submit --connect_ms--> connected --first_ms--> header, first visible token --gap_ms--> ...
  *              CONNECT TLS               HANG_HEADER HANG_FIRST                     STALL CUT
  *
- * The waits are rq->deadline's, 0 = none; they run by timers, not by reads. Pings, comments, role
+ * The waits are rq->deadline's, 0 = none; they run by timers, not by reads. total_ms is the call's
+ * from submit on: past it the class is that of the wait that runs. Pings, comments, role
  * and empty deltas are no progress, but comments of another shoal (`continue: shoal`) in which its
  * place in a queue or the part of a prompt that is done moves on.
  *

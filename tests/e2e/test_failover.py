@@ -491,6 +491,7 @@ def test_fleet_of_150_agents_on_a_cloud_that_hangs_at_a_random_moment(tmp_path):
     ("legs: {a: {dialect: openai, url: 'http://x'}, b: {dialect: openai, url: 'http://X'}}",
      "as leg a"),
     ("legs: {a: {kind: engine}}", "model: required"),
+    ("legs: {a: {kind: engine, model: m, deadlines: {total: 5s}}}", "only an upstream has one"),
     ("legs: {a: {dialect: openai, url: 'http://127.0.0.1:11500'}}", "a cycle"),
     ("routes: [{legs: [nobody]}]", 'routes[0] (line 1): legs: there is no leg "nobody"'),
     ("routes: [{legs: []}]", "at least one leg"),
@@ -650,4 +651,30 @@ def test_a_reload_under_streams_of_upstreams_ends_none_of_them(tmp_path):
                 assert read_stream(d, job.result().body) == (whole, "ok"), (first, d)
             assert ask(server, "openai", "m", False).headers["shoal-leg"] == last
             assert server.process.poll() is None
+    stub.stop()
+
+
+def test_a_leg_beyond_its_own_total_is_gone_on_from(tmp_path):
+    """The request's own total is another thing: it ends the reply and asks nobody else."""
+    stub = Stub(tmp_path)
+    url = f"http://127.0.0.1:{stub.port}"
+    path = tmp_path / "config.yaml"
+    slow = {"kind": "upstream", "dialect": "openai", "model": "x/slow=50", "url": url,
+            "continue": "final_message"}
+    path.write_text(config_of(
+        {"slow": {**slow, "deadlines": {"total": "600ms"}}, "patient": {**slow, "model": "y/slow=50"},
+         "next": {**slow, "model": "x/ok"}},
+        [{"match": {"model": "m"}, "legs": ["slow", "next"]},
+         {"match": {"model": "p"}, "legs": ["patient", "next"]}], ["probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        whole = read_whole("openai", ask(server, "openai", "p", False).body)
+        begun = time.monotonic()
+        r = ask(server, "openai", "m", True)
+        assert 0.5 < time.monotonic() - begun < 1.9  # 40 words would take two seconds
+        assert read_stream("openai", r.body) == (whole, "ok")
+        assert (b'shoal_leg_requests_total{leg="slow",model="x/slow=50",class="stall"} 1'
+                in server.get("/metrics").body)
+        text, _ = read_stream("openai", ask(server, "openai", "m", True,
+                                            shoal={"deadline_ms": 300}).body)
+        assert text and whole.startswith(text) and text != whole
     stub.stop()

@@ -482,6 +482,31 @@ static void test_a_cancelled_request_frees_the_upstream_at_once(void **state)
         }
 }
 
+static void test_a_call_ends_at_its_total_however_lively_it_is(void **state)
+{
+    static const struct {
+        const char *model;
+        enum api_fault fault; /* NONE: it is done before */
+    } rows[] = {
+        {"m/slow=60", API_FAULT_STALL}, {"m/pings", API_FAULT_HANG_FIRST},
+        {"m/hang_header", API_FAULT_HANG_HEADER}, {"m", API_FAULT_NONE}};
+    (void)state;
+    for (size_t d = 0; d < countof(dialects); d++)
+        for (size_t i = 0; i < countof(rows); i++) {
+            struct asked a;
+            asked_init(&a, dialects[d], rows[i].model);
+            a.rq.deadline.total_ms = 600;
+            int64_t took = ask(&a);
+            assert_int_equal(a.error.fault, rows[i].fault);
+            assert_int_equal(a.dones, rows[i].fault == API_FAULT_NONE);
+            if (rows[i].fault != API_FAULT_NONE) {
+                assert_true(took >= 590 && took < 9000);
+                assert_non_null(strstr(a.error.err.text, "total of 600 ms"));
+            }
+            asked_deinit(&a);
+        }
+}
+
 static void test_a_leg_may_be_closed_by_the_end_of_its_last_request(void **state)
 {
     static const char *const models[] = {"m", "m/stall=3", "m/end=3", "m/status=500",
@@ -639,7 +664,8 @@ static void test_no_key_comes_back_in_what_an_upstream_says(void **state)
         ask(&a);
         assert_int_equal(a.errors, 1);
         assert_true(last_has(is_long ? longer : "secret-key-of-"));
-        if (strstr(a.error.err.text, "secret") || str_find(buf_view(&a.words), STR("secret")) != STR_NONE)
+        if (strstr(a.error.err.text, "secret") ||
+            str_find(buf_view(&a.words), STR("secret")) != STR_NONE)
             fail_msg("%s %s: '%s', '%.*s'", dialect, model, a.error.err.text,
                      STR_ARG(buf_view(&a.words)));
         if (strcmp(model, "m/echo=403") != 0)
@@ -779,6 +805,7 @@ int main(void)
         cmocka_unit_test(test_nobody_there_is_connect_and_plain_bytes_are_no_tls),
         cmocka_unit_test(test_a_prompt_that_moves_on_at_another_shoal_is_progress),
         cmocka_unit_test(test_a_cancelled_request_frees_the_upstream_at_once),
+        cmocka_unit_test(test_a_call_ends_at_its_total_however_lively_it_is),
         cmocka_unit_test(test_a_leg_may_be_closed_by_the_end_of_its_last_request),
         cmocka_unit_test(test_a_held_reply_waits_without_being_late),
         cmocka_unit_test(test_a_busy_leg_refuses_at_once),
