@@ -52,6 +52,7 @@ struct engine_leg {
     struct buf out;
     enum api_health_state state;
     struct err why;       /* of FAILED, RESTARTING; code NONE otherwise */
+    enum api_fault fault; /* the class of why; NONE: by its code */
     struct api_loading loading;
     struct arena model_arena;
     struct api_model model; /* context_max 0: never loaded */
@@ -132,19 +133,20 @@ static struct engine_leg_request *engine_leg_remember(struct engine_leg *l,
 
 /* The request's ERROR; it is forgotten before the reader hears of it. */
 static void engine_leg_fail(struct engine_leg *l, struct engine_leg_request *r,
-                            const struct err *why)
+                            const struct err *why, enum api_fault fault)
 {
     struct api_event ev = {.kind = API_EVENT_ERROR};
     struct api_batch b = {.request_id = r->rq->id, .events = &ev, .events_count = 1};
     struct api_sink sink = r->sink;
     ev.error.err = *why;
+    ev.error.fault = fault;
     engine_leg_forget(l, r);
     sink.on_batch(sink.ctx, &b);
 }
 
 /* Ends every request that `which` names. A callback may submit or cancel: after each the list is
  * looked at anew. */
-static void engine_leg_fail_some(struct engine_leg *l, const struct err *why,
+static void engine_leg_fail_some(struct engine_leg *l, const struct err *why, enum api_fault fault,
                                  bool (*which)(const struct engine_leg_request *r))
 {
     struct err copy = *why;
@@ -154,7 +156,7 @@ static void engine_leg_fail_some(struct engine_leg *l, const struct err *why,
             struct engine_leg_request *r = list_item(link, struct engine_leg_request, link);
             if (!which(r))
                 continue;
-            engine_leg_fail(l, r, &copy);
+            engine_leg_fail(l, r, &copy, fault);
             again = true;
             break;
         }
@@ -242,7 +244,7 @@ static void engine_leg_submit_all(struct engine_leg *l)
             struct engine_leg_request *r = list_item(link, struct engine_leg_request, link);
             if (r->is_submitted || engine_leg_submit_to_child(l, r, &why))
                 continue;
-            engine_leg_fail(l, r, &why);
+            engine_leg_fail(l, r, &why, API_FAULT_NONE);
             again = true;
             break;
         }
@@ -268,7 +270,7 @@ static void engine_leg_give_up(struct engine_leg *l, const struct err *why)
     l->state = API_HEALTH_FAILED;
     l->why = *why;
     engine_leg_changed(l);
-    engine_leg_fail_some(l, why, engine_leg_is_any);
+    engine_leg_fail_some(l, why, l->fault, engine_leg_is_any);
 }
 
 static void engine_leg_again(struct engine_leg *l)
@@ -286,12 +288,14 @@ static void engine_leg_again(struct engine_leg *l)
 }
 
 /* The child is gone or was killed. Its requests stay, except those that lost too many children. */
-static void engine_leg_crashed(struct engine_leg *l, const struct err *why)
+static void engine_leg_crashed(struct engine_leg *l, const struct err *why, enum api_fault fault)
 {
     bool was_loaded = l->state == API_HEALTH_READY;
     log_warn("engine %.*s: %s", STR_ARG(l->load.name), why->text);
     engine_leg_drop_child(l);
+    l->fault = fault;
     if (l->was_faulted && !was_loaded) {
+        l->fault = API_FAULT_NONE; /* it said itself why it cannot load */
         engine_leg_give_up(l, &l->why);
         return;
     }
@@ -303,10 +307,10 @@ static void engine_leg_crashed(struct engine_leg *l, const struct err *why)
     if (l->state != API_HEALTH_RESTARTING)
         return;
     engine_leg_changed(l);
-    engine_leg_fail_some(l, why, engine_leg_is_lent);
+    engine_leg_fail_some(l, why, fault, engine_leg_is_lent);
     list_each (link, &l->requests)
         list_item(link, struct engine_leg_request, link)->respawns++;
-    engine_leg_fail_some(l, why, engine_leg_has_lost);
+    engine_leg_fail_some(l, why, fault, engine_leg_has_lost);
 }
 
 static void engine_leg_stopped(struct engine_leg *l)
@@ -332,15 +336,15 @@ static void engine_leg_on_end(void *ctx, const struct err *broken)
     err_set(&why, ERR_ENGINE, "the engine child ended: %s", text);
     if (l->was_faulted)
         why = l->why;
-    engine_leg_crashed(l, &why);
+    engine_leg_crashed(l, &why, l->was_faulted ? API_FAULT_NONE : API_FAULT_ENGINE_CRASH);
 }
 
-static void engine_leg_kill(struct engine_leg *l, const struct err *why)
+static void engine_leg_kill(struct engine_leg *l, const struct err *why, enum api_fault fault)
 {
     proc_signal(&l->proc, SIGKILL);
     if (l->is_stopping)
         return; /* its end will be told by the pipe */
-    engine_leg_crashed(l, why);
+    engine_leg_crashed(l, why, fault);
 }
 
 /* --- from the child ------------------------------------------------------------------------ */
@@ -432,7 +436,7 @@ static bool engine_leg_on_loaded(struct engine_leg *l, const struct api_model *m
     struct err why;
     err_set(&why, ERR_ENGINE, "the model's file changed while a reply was under way");
     if (is_other)
-        engine_leg_fail_some(l, &why, engine_leg_has_started);
+        engine_leg_fail_some(l, &why, API_FAULT_NONE, engine_leg_has_started);
     engine_leg_submit_all(l);
     return true;
 }
@@ -513,7 +517,7 @@ static void engine_leg_on_bytes(void *ctx, str bytes)
         arena_deinit(&m.arena);
     }
     if (!ok && l->pipe == pipe)
-        engine_leg_kill(l, &why);
+        engine_leg_kill(l, &why, API_FAULT_ENGINE_CRASH);
 }
 
 /* --- supervisor ---------------------------------------------------------------------------- */
@@ -543,7 +547,7 @@ static void engine_leg_tick(void *ctx)
     if (l->is_stopping && l->pipe && loop_ms() >= l->stop_ms)
         proc_signal(&l->proc, SIGKILL);
     else if (!l->is_stopping && l->pipe && engine_leg_is_stalled(l, &why))
-        engine_leg_kill(l, &why);
+        engine_leg_kill(l, &why, API_FAULT_ENGINE_WEDGED);
     loop_timer_set(&l->tick, ENGINE_LEG_TICK_MS);
 }
 
@@ -579,6 +583,7 @@ static void engine_leg_spawn(void *ctx)
     }
     l->crashes++;
     l->why = why;
+    l->fault = API_FAULT_NONE;
     engine_leg_again(l);
 }
 
@@ -749,7 +754,7 @@ void engine_leg_stop(struct engine_leg *l, int64_t grace_ms)
     l->stop_ms = loop_ms() + grace_ms;
     loop_timer_stop(&l->start);
     err_set(&why, ERR_ENGINE, "%.*s was unloaded", STR_ARG(l->load.name));
-    engine_leg_fail_some(l, &why, engine_leg_is_any);
+    engine_leg_fail_some(l, &why, API_FAULT_NONE, engine_leg_is_any);
     if (!l->pipe)
         engine_leg_stopped(l);
     else if (grace_ms <= 0 || !engine_leg_send(l, PIPE_CONTROL, &f, &why))

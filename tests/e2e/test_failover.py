@@ -445,6 +445,28 @@ def test_kill_9_of_an_engine_under_streams_loses_and_repeats_nothing(tmp_path):
                            for _, _, legs in got)
 
 
+def test_an_engine_that_stands_still_is_called_wedged_and_gone_on_from(tmp_path):
+    path = two_engines(tmp_path)
+    path.write_text(path.read_text() + "deadlines: {engine_stall: 3s}\n")
+    with serving(tmp_path, "-config", str(path), "-model", "one", "-model", "two") as server:
+        wait_until(lambda: len([m for m in server.get("/v1/status").json()["models"]
+                                if m["state"] == "loaded"]) == 2, 60)
+        whole = run_stream(server, "one", "a", 48, temperature=0)[0]
+        stopped = []
+
+        def stop():
+            if not stopped:
+                rows = server.get("/v1/status").json()["models"]
+                stopped.append(next(m["pid"] for m in rows if m["name"] == "one"))
+                os.kill(stopped[0], signal.SIGSTOP)
+
+        text, end, legs = run_stream(server, "both", "a", 48, stop, temperature=0)
+        assert stopped and (text, end) == (whole, "length")
+        assert [(x["leg"], x["reason"]) for x in legs] == [("one", "engine_wedged"), ("two", None)]
+        wait_until(lambda: len([m for m in server.get("/v1/status").json()["models"]
+                                if m["state"] == "loaded"]) == 2, 60)
+
+
 def test_fleet_of_150_agents_on_a_cloud_that_hangs_at_a_random_moment(tmp_path):
     cloud, desk = Stub(tmp_path, "-gap", "20"), Stub(tmp_path, "-gap", "2")
     path = tmp_path / "config.yaml"
@@ -662,7 +684,8 @@ def test_a_leg_beyond_its_own_total_is_gone_on_from(tmp_path):
     slow = {"kind": "upstream", "dialect": "openai", "model": "x/slow=50", "url": url,
             "continue": "final_message"}
     path.write_text(config_of(
-        {"slow": {**slow, "deadlines": {"total": "600ms"}}, "patient": {**slow, "model": "y/slow=50"},
+        {"slow": {**slow, "deadlines": {"total": "600ms"}},
+         "patient": {**slow, "model": "y/slow=50"},
          "next": {**slow, "model": "x/ok"}},
         [{"match": {"model": "m"}, "legs": ["slow", "next"]},
          {"match": {"model": "p"}, "legs": ["patient", "next"]}], ["probes: {free: false}"]))

@@ -32,6 +32,7 @@ struct client {
     bool is_done, takes_nothing, started;
     enum api_done reason;
     struct err why;
+    enum api_fault fault;
     size_t owed;
 };
 
@@ -61,8 +62,10 @@ static void on_batch(void *ctx, const struct api_batch *b)
             c->is_done = true;
         if (ev->kind == API_EVENT_DONE)
             c->reason = ev->done.reason;
-        if (ev->kind == API_EVENT_ERROR)
+        if (ev->kind == API_EVENT_ERROR) {
             c->why = ev->error.err;
+            c->fault = ev->error.fault;
+        }
     }
     c->owed += api_batch_weight(b);
     if (!c->takes_nothing && c->owed > CREDIT / 3) {
@@ -242,6 +245,33 @@ static void test_a_child_that_hangs_is_killed_and_followed(void **state)
     expect_quiet_replies();
 }
 
+/* What another leg may take over is given back at once, and says how its child was lost. */
+static void test_a_request_is_handed_back_with_how_its_child_was_lost(void **state)
+{
+    static const struct {
+        int signal;
+        enum api_fault fault;
+    } rows[] = {{SIGKILL, API_FAULT_ENGINE_CRASH}, {SIGSTOP, API_FAULT_ENGINE_WEDGED}};
+    (void)state;
+    for (size_t k = 0; k < countof(rows); k++) {
+        stall_ms = 8000;
+        open_leg(MODEL, BUILD_ID);
+        stall_ms = 20000;
+        for (uint32_t i = 0; i < CLIENTS; i++) {
+            submit(i);
+            clients[i].rq.hands_back = true;
+        }
+        disturb_after(30, rows[k].signal);
+        for (uint32_t i = 0; i < CLIENTS; i++) {
+            while (!clients[i].is_done)
+                loop_step(loop, 20);
+            assert_int_equal(clients[i].why.code, ERR_ENGINE);
+            assert_int_equal(clients[i].fault, rows[k].fault);
+        }
+        close_leg();
+    }
+}
+
 static void test_a_request_survives_two_children_not_three(void **state)
 {
     (void)state;
@@ -385,6 +415,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_killed_child_is_followed_by_one_that_goes_on_bit_by_bit),
         cmocka_unit_test(test_a_child_killed_while_loading_costs_nothing),
         cmocka_unit_test(test_a_child_that_hangs_is_killed_and_followed),
+        cmocka_unit_test(test_a_request_is_handed_back_with_how_its_child_was_lost),
         cmocka_unit_test(test_a_request_survives_two_children_not_three),
         cmocka_unit_test(test_a_file_that_is_no_model_fails_the_leg_with_its_sentence),
         cmocka_unit_test(test_nothing_follows_a_cancel),
