@@ -9,7 +9,7 @@ static struct dialect_anthropic_state *own(struct dialect_state *st)
     return (struct dialect_anthropic_state *)st;
 }
 
-static const char *stop_reason(const struct dialect_state *st, enum api_done reason)
+const char *dialect_anthropic_reply_reason(const struct dialect_state *st, enum api_done reason)
 {
     if (((const struct dialect_anthropic_state *)st)->kind == API_KIND_PREFILL)
         return "max_tokens";
@@ -59,7 +59,7 @@ static void put_message_head(struct json_writer *w, const struct dialect_state *
 
 static void put_stop(struct json_writer *w, const struct dialect_state *st, enum api_done reason)
 {
-    dialect_write_text_z(w, "stop_reason", stop_reason(st, reason));
+    dialect_write_text_z(w, "stop_reason", dialect_anthropic_reply_reason(st, reason));
     if (reason == API_DONE_STOP_STRING)
         dialect_write_text(w, "stop_sequence", st->choices[0].stop);
     else

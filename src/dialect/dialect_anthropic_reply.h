@@ -32,6 +32,8 @@ struct dialect_anthropic_state {
     uint32_t prompt_tokens, cached_tokens; /* as known at the start */
 };
 
+/* The word of a `stop_reason`. */
+const char *dialect_anthropic_reply_reason(const struct dialect_state *st, enum api_done reason);
 void dialect_anthropic_reply_event(struct buf *out, struct dialect_state *st, uint32_t choice,
                                    const struct api_event *ev);
 void dialect_anthropic_reply_error(struct buf *out, struct dialect_state *st,

@@ -22,7 +22,8 @@ void dialect_client_init(struct dialect_client_state *st, const struct dialect *
     st->sink = sink;
     st->choices_count = api_request_choices(rq);
     st->is_same = str_eq_z(rq->dialect, d->name) && rq->kind == API_KIND_CHAT;
-    st->keeps_raw = st->is_same && d->client->shows_raw && rq->stream && rq->resume == NULL;
+    st->keeps_raw = st->is_same && d->client->shows_raw && rq->stream && rq->resume == NULL &&
+                    st->choices_count == 1; /* the end of several is told by several events */
     arena_init(&st->keep, 8 * rq->body.len + CLIENT_KEEP_MIN);
     arena_init(&st->scratch, 8 * DIALECT_CLIENT_EVENT_MAX + 8 * rq->body.len);
     buf_init(&st->held, DIALECT_CLIENT_EVENT_MAX);
@@ -63,6 +64,7 @@ bool dialect_client_read(struct dialect_client_state *st, str name, str data, st
     size_t before = st->raw.len;
     if (st->is_over)
         return true;
+    st->is_shown = false;
     keep_raw(st, data);
     bool ok = st->dialect->client->read_event(st, name, data, e);
     if (!ok && st->raw.len > before) /* nothing was told of it */

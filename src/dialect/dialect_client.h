@@ -89,6 +89,7 @@ struct dialect_client_state {
     bool is_started, has_usage;
     bool is_over;         /* terminal marker seen, all DONEs given */
     struct buf raw;       /* keeps_raw: events of the upstream that none of ours carried yet */
+    bool is_shown;        /* keeps_raw: an event of ours carries what is being read */
     struct api_event pending[DIALECT_CLIENT_PENDING];
     uint32_t pending_count, pending_choice;
 };

@@ -115,6 +115,9 @@ static void add(struct dialect_client_state *st, uint32_t choice, const struct a
     if (st->raw.len) { /* the first event of ours carries what came; its bytes outlive the flush */
         st->pending[st->pending_count].raw = arena_copy(&st->scratch, buf_view(&st->raw));
         buf_clear(&st->raw);
+        st->is_shown = true;
+    } else if (st->keeps_raw && st->is_shown) { /* the same event's: nothing more to show */
+        st->pending[st->pending_count].raw = STR("\n");
     }
     st->pending_count++;
 }
@@ -381,7 +384,10 @@ void dialect_hear_finish(struct dialect_client_state *st, uint32_t choice, enum 
     struct dialect_client_choice *c = &st->choices[choice];
     if (st->is_over)
         return;
+    struct buf raw = st->raw; /* stays with the DONE */
+    st->raw = (struct buf){.p = NULL};
     dialect_hear_call_end(st, choice);
+    st->raw = raw;
     if (reason == API_DONE_CALLS && c->calls_count == 0)
         reason = API_DONE_EOS;
     if (reason == API_DONE_EOS && c->calls_count)

@@ -2,6 +2,7 @@
 
 #include "dialect/dialect_anthropic_reply.h"
 #include "dialect/dialect_openai_reply.h"
+#include "dialect/dialect_openai_write.h"
 
 #define RAW_ARENA(len) (8 * (len) + ((size_t)1 << 16))
 
@@ -23,14 +24,40 @@ static bool line_open(struct line *l, str text)
     return false;
 }
 
+static void write_ours(struct buf *out, struct dialect_state *st, uint32_t choice,
+                       const struct api_event *ev)
+{
+    struct api_event plain = *ev;
+    plain.raw = (str){"", 0};
+    st->dialect->write_event(out, st, choice, &plain);
+}
+
 /* Our own writer says the same; only what it remembers is wanted. */
 static void keep_in_step(struct dialect_state *st, uint32_t choice, const struct api_event *ev)
 {
     struct buf dropped = dialect_write_piece();
-    struct api_event plain = *ev;
-    plain.raw = (str){"", 0};
-    st->dialect->write_event(&dropped, st, choice, &plain);
+    write_ours(&dropped, st, choice, ev);
     buf_deinit(&dropped);
+}
+
+/* Does a line of raw say what `says` looks for? */
+static bool any_line(str raw, bool (*says)(struct json v))
+{
+    bool found = false;
+    struct line l;
+    str line;
+    while (!found && str_split(&raw, '\n', &line))
+        if (line.len && line_open(&l, line)) {
+            found = says(l.v);
+            arena_deinit(&l.a);
+        }
+    return found;
+}
+
+static void put_member(struct json_writer *w, struct line *l, const struct json_walk *at)
+{
+    json_key(w, json_text(at->key, &l->a));
+    json_put_raw(w, json_raw(at->value));
 }
 
 static void put_ours(struct json_writer *w, const struct dialect_state *st, const char *prefix)
@@ -40,17 +67,45 @@ static void put_ours(struct json_writer *w, const struct dialect_state *st, cons
     dialect_write_text(w, "model", st->model);
 }
 
-/* v's members but id, model and shoal, which are ours. */
-static void put_patched(struct json_writer *w, struct line *l, struct json v,
-                        const struct dialect_state *st, const char *prefix)
+static bool is_chat_finish(struct json choice)
 {
-    put_ours(w, st, prefix);
-    for (struct json_walk walk = json_walk(v); json_next(&walk);) {
-        if (json_text_eq(walk.key, STR("id")) || json_text_eq(walk.key, STR("model")) ||
-            json_text_eq(walk.key, STR("shoal")))
+    return json_kind(json_member(choice, "finish_reason")) == JSON_KIND_STRING;
+}
+
+/* finish: what its end is called, as ours would say it; NULL: it is not the end yet. */
+static void put_choices(struct json_writer *w, struct line *l, struct json choices,
+                        const char *finish)
+{
+    json_key_z(w, "choices");
+    json_open_array(w);
+    for (struct json_walk c = json_walk(choices); json_next(&c);) {
+        if (!is_chat_finish(c.value)) {
+            json_put_raw(w, json_raw(c.value));
             continue;
-        json_key(w, json_text(walk.key, &l->a));
-        json_put_raw(w, json_raw(walk.value));
+        }
+        json_open_object(w);
+        for (struct json_walk m = json_walk(c.value); json_next(&m);) {
+            if (!json_text_eq(m.key, STR("finish_reason")))
+                put_member(w, l, &m);
+            else if (finish)
+                dialect_write_text_z(w, "finish_reason", finish);
+            else
+                dialect_write_null(w, "finish_reason");
+        }
+        json_close_object(w);
+    }
+    json_close_array(w);
+}
+
+/* v's members but id, model and shoal, which are ours. */
+static void put_theirs(struct json_writer *w, struct line *l, struct json v, const char *finish)
+{
+    for (struct json_walk walk = json_walk(v); json_next(&walk);) {
+        if (json_text_eq(walk.key, STR("choices")))
+            put_choices(w, l, walk.value, finish);
+        else if (!json_text_eq(walk.key, STR("id")) && !json_text_eq(walk.key, STR("model")) &&
+                 !json_text_eq(walk.key, STR("shoal")))
+            put_member(w, l, &walk);
     }
 }
 
@@ -85,6 +140,56 @@ static void follow_block(struct dialect_state *st, struct json v)
                                                                  : ANTHROPIC_OTHER;
 }
 
+static bool is_anthropic_end(struct json v)
+{
+    struct json reason = json_member(json_member(v, "delta"), "stop_reason");
+    return json_text_eq(json_member(v, "type"), STR("message_delta")) &&
+           json_kind(reason) == JSON_KIND_STRING;
+}
+
+static bool is_anthropic_stop(struct json v)
+{
+    return json_text_eq(json_member(v, "type"), STR("message_stop"));
+}
+
+/* As ours would say it: no call is promised that there is not, and none is kept secret. Two words
+ * that ours lacks stay. */
+static void put_delta(struct json_writer *w, struct line *l, struct json delta,
+                      const struct dialect_state *st)
+{
+    json_open_object(w);
+    for (struct json_walk walk = json_walk(delta); json_next(&walk);) {
+        bool is_reason = json_text_eq(walk.key, STR("stop_reason")) &&
+                         json_kind(walk.value) == JSON_KIND_STRING &&
+                         !json_text_eq(walk.value, STR("pause_turn")) &&
+                         !json_text_eq(walk.value, STR("model_context_window_exceeded"));
+        if (is_reason)
+            dialect_write_text_z(w, "stop_reason",
+                                 dialect_anthropic_reply_reason(st, st->choices[0].reason));
+        else
+            put_member(w, l, &walk);
+    }
+    json_close_object(w);
+}
+
+static void put_message_delta(struct json_writer *w, struct line *l,
+                              const struct dialect_state *st)
+{
+    json_open_object(w);
+    for (struct json_walk walk = json_walk(l->v); json_next(&walk);) {
+        if (json_text_eq(walk.key, STR("shoal")))
+            continue;
+        if (json_text_eq(walk.key, STR("delta"))) {
+            json_key_z(w, "delta");
+            put_delta(w, l, walk.value, st);
+        } else {
+            put_member(w, l, &walk);
+        }
+    }
+    put_shoal(w, st);
+    json_close_object(w);
+}
+
 static void anthropic_line(struct buf *out, struct dialect_state *st, str text, bool *has_begun)
 {
     struct line l;
@@ -96,27 +201,20 @@ static void anthropic_line(struct buf *out, struct dialect_state *st, str text, 
     bool is_start = json_text_eq(type, STR("message_start"));
     buf_add(&name, json_text(type, &l.a));
     follow_block(st, l.v);
-    if (is_start && *has_begun) { /* a ping began the stream already */
-        buf_clear(&json);
+    if ((is_start && *has_begun) || (is_anthropic_end(l.v) && !st->is_over)) {
+        buf_clear(&json); /* a ping began the stream already; more came behind this end */
     } else if (is_start) {
         json_open_object(&w);
         dialect_write_text_z(&w, "type", "message_start");
         json_key_z(&w, "message");
         json_open_object(&w);
-        put_patched(&w, &l, message, st, "msg_");
+        put_ours(&w, st, "msg_");
+        put_theirs(&w, &l, message, NULL);
         json_close_object(&w);
         json_close_object(&w);
         *has_begun = true;
     } else if (json_text_eq(type, STR("message_delta"))) {
-        json_open_object(&w);
-        for (struct json_walk walk = json_walk(l.v); json_next(&walk);) {
-            if (json_text_eq(walk.key, STR("shoal")))
-                continue;
-            json_key(&w, json_text(walk.key, &l.a));
-            json_put_raw(&w, json_raw(walk.value));
-        }
-        put_shoal(&w, st);
-        json_close_object(&w);
+        put_message_delta(&w, &l, st);
     } else {
         buf_add(&json, text);
     }
@@ -131,60 +229,80 @@ void dialect_raw_anthropic(struct buf *out, struct dialect_state *st, const stru
 {
     bool has_begun = st->is_begun;
     str rest = ev->raw, line;
-    bool has_stop = str_find(ev->raw, STR("message_stop")) != STR_NONE;
+    if (ev->kind == API_EVENT_DONE && !any_line(ev->raw, is_anthropic_end)) {
+        write_ours(out, st, 0, ev);
+        return;
+    }
     keep_in_step(st, 0, ev);
     st->choices[0].content.len = 0; /* blanks that our form holds back are out */
     while (str_split(&rest, '\n', &line))
         if (line.len)
             anthropic_line(out, st, line, &has_begun);
-    if (st->is_over && !has_stop) /* the upstream fell silent in front of it */
+    if (st->is_over && !any_line(ev->raw, is_anthropic_stop)) /* silence in front of it */
         buf_add_z(out, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
 /* ---- Chat completions ---- */
 
-static bool is_last_chunk(const struct dialect_state *st, struct json choices)
+static bool is_chat_end(struct json v)
 {
     bool ends = false;
-    for (struct json_walk walk = json_walk(choices); json_next(&walk);)
-        ends = ends || json_kind(json_member(walk.value, "finish_reason")) == JSON_KIND_STRING;
-    return ends && dialect_write_is_last(st);
+    for (struct json_walk walk = json_walk(json_member(v, "choices")); json_next(&walk);)
+        ends = ends || is_chat_finish(walk.value);
+    return ends;
 }
 
-static void openai_line(struct buf *out, struct dialect_state *st, str text)
+static bool is_chat_usage(struct json v)
+{
+    return json_count(json_member(v, "choices")) == 0 &&
+           json_kind(json_member(v, "usage")) == JSON_KIND_OBJECT;
+}
+
+/* True: the line said the end. */
+static bool openai_line(struct buf *out, struct dialect_state *st, str text, const char *finish)
 {
     struct line l;
     if (str_eq(text, STR("[DONE]"))) {
         buf_add_z(out, "data: [DONE]\n\n");
-        return;
+        return false;
     }
     if (!line_open(&l, text))
-        return;
-    struct json choices = json_member(l.v, "choices"), usage = json_member(l.v, "usage");
-    bool is_usage = json_count(choices) == 0 && json_kind(usage) == JSON_KIND_OBJECT;
-    if (!is_usage || st->include_usage) {
+        return false;
+    bool ends = finish && is_chat_end(l.v);
+    if (!is_chat_usage(l.v) || st->include_usage) {
         struct buf json = dialect_write_piece();
         struct json_writer w = json_writer(&json);
         json_open_object(&w);
-        put_patched(&w, &l, l.v, st, "chatcmpl-");
-        if (is_last_chunk(st, choices))
+        put_ours(&w, st, "chatcmpl-");
+        put_theirs(&w, &l, l.v, finish);
+        if (ends)
             put_shoal(&w, st);
         json_close_object(&w);
         dialect_write_sse(out, &json);
         buf_deinit(&json);
     }
     arena_deinit(&l.a);
+    return ends;
 }
 
+/* The end is said once, with the DONE; where it came beside text, or usage that was asked for did
+ * not come, ours says it. */
 void dialect_raw_openai(struct buf *out, struct dialect_state *st, uint32_t choice,
                         const struct api_event *ev)
 {
     str rest = ev->raw, line;
-    bool has_done = str_ends(ev->raw, STR("[DONE]\n"));
+    bool is_end = ev->kind == API_EVENT_DONE, has_done = str_ends(ev->raw, STR("[DONE]\n"));
+    if (is_end && (!any_line(ev->raw, is_chat_end) ||
+                   (st->include_usage && !any_line(ev->raw, is_chat_usage)))) {
+        write_ours(out, st, choice, ev);
+        return;
+    }
     keep_in_step(st, choice, ev);
+    const char *finish =
+        is_end ? dialect_openai_write_finish(st->choices[choice].reason) : NULL;
     while (str_split(&rest, '\n', &line))
-        if (line.len)
-            openai_line(out, st, line);
+        if (line.len && openai_line(out, st, line, finish))
+            finish = NULL;
     if (st->is_over && !has_done) /* some leave the marker out */
         buf_add_z(out, "data: [DONE]\n\n");
 }

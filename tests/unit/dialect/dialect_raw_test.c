@@ -263,6 +263,123 @@ static void test_an_anthropic_reply_that_falls_silent_behind_its_reason_gets_its
     buf_deinit(&in);
 }
 
+#define TEXT_END(reason) "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"" reason "\"}]"
+#define CALL "\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\"," \
+    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}}]}"
+
+/* The end of a chat is said once, behind all text, and says calls where there are some. */
+static void test_a_wrong_finish_of_a_chat_is_put_right(void **state)
+{
+    static const struct {
+        const char *stream, *want;
+    } rows[] = {
+        {UP WORD "\n\n" UP TEXT_END("tool_calls") "}\n\ndata: [DONE]\n\n",
+         OURS WORD "\n" OURS TEXT_END("stop") ",SHOAL}\n[DONE]\n"},
+        {UP WORD "\n\n" UP TEXT_END("weird") "}\n\ndata: [DONE]\n\n",
+         OURS WORD "\n" OURS TEXT_END("stop") ",SHOAL}\n[DONE]\n"},
+        {UP WORD "\n\n" UP TEXT_END("length") "}\n\ndata: [DONE]\n\n",
+         OURS WORD "\n" OURS TEXT_END("length") ",SHOAL}\n[DONE]\n"},
+        {UP CALL "\n\n" UP TEXT_END("stop") "}\n\ndata: [DONE]\n\n",
+         OURS CALL "\n" OURS TEXT_END("tool_calls") ",SHOAL}\n[DONE]\n"},
+        {UP WORD "\n\n" UP TEXT_END("stop") "}\n\n" UP WORD "\n\n" UP TEXT_END("stop")
+         "}\n\ndata: [DONE]\n\n",
+         OURS WORD "\n" OURS "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}]}\n"
+         OURS WORD "\n" OURS TEXT_END("stop") ",SHOAL}\n[DONE]\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct passing a;
+        pass_init(&a, "POST /v1/chat/completions", CHAT(""));
+        pass_bytes(&a, rows[i].stream);
+        assert_true(a.p.st->is_over);
+        expect(&a, rows[i].want);
+        pass_end(&a);
+    }
+}
+
+static uint32_t count_of(str text, const char *what)
+{
+    uint32_t n = 0;
+    for (size_t at; (at = str_find(text, str_of(what))) != STR_NONE; n++)
+        text = str_from(text, at + 1);
+    return n;
+}
+
+/* An end beside text, before text, or of several choices: each is told once, the usage too. */
+static void test_an_end_of_a_chat_is_told_once_wherever_it_came(void **state)
+{
+    static const struct {
+        const char *body, *stream;
+        uint32_t ends, usages;
+    } rows[] = {
+        {CHAT(""), UP "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},"
+         "\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n", 1, 0},
+        {CHAT(""), UP LAST "}\n\n" UP WORD "\n\ndata: [DONE]\n\n", 1, 0},
+        {CHAT("\"stream_options\":{\"include_usage\":true},"),
+         UP WORD "\n\n" UP LAST "}\n\ndata: [DONE]\n\n", 1, 1},
+        {CHAT("\"n\":2,"), UP WORD "\n\n" UP LAST "}\n\n" UP "\"choices\":[{\"index\":1,\"delta\":"
+         "{\"content\":\"b\"}}]}\n\n" UP "\"choices\":[{\"index\":1,\"delta\":{},\"finish_reason\":"
+         "\"stop\"}]}\n\ndata: [DONE]\n\n", 2, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct passing a;
+        pass_init(&a, "POST /v1/chat/completions", rows[i].body);
+        pass_bytes(&a, rows[i].stream);
+        str out = buf_view(&a.p.out);
+        if (count_of(out, "\"finish_reason\":\"stop\"") != rows[i].ends ||
+            count_of(out, "\"finish_reason\":\"") != rows[i].ends ||
+            count_of(out, "[DONE]") != 1 || count_of(out, "\"usage\":{") != rows[i].usages)
+            fail_msg("%s\n got\n%s", rows[i].stream, a.p.out.p);
+        pass_end(&a);
+    }
+}
+
+#define TEXT_BLOCK "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":" \
+                   "\"text\",\"text\":\"\"}}"
+#define TEXT_DELTA "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":" \
+                   "\"text_delta\",\"text\":\"hi\"}}"
+#define USE_BLOCK "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":" \
+                  "\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}}"
+#define BLOCK_STOP "{\"type\":\"content_block_stop\",\"index\":0}"
+#define END(reason) "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"" reason "\"}}"
+
+static void test_a_wrong_stop_reason_of_anthropic_is_put_right(void **state)
+{
+    static const struct {
+        const char *events[6], *want;
+    } rows[] = {
+        {{TEXT_BLOCK, TEXT_DELTA, BLOCK_STOP, END("tool_use")}, "end_turn"},
+        {{TEXT_BLOCK, TEXT_DELTA, BLOCK_STOP, END("weird")}, "end_turn"},
+        {{TEXT_BLOCK, TEXT_DELTA, BLOCK_STOP, END("max_tokens")}, "max_tokens"},
+        {{TEXT_BLOCK, TEXT_DELTA, BLOCK_STOP, END("pause_turn")}, "pause_turn"},
+        {{USE_BLOCK, BLOCK_STOP, END("end_turn")}, "tool_use"},
+        {{TEXT_BLOCK, TEXT_DELTA, END("end_turn"), TEXT_DELTA, BLOCK_STOP}, "end_turn"},
+    };
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct passing a;
+        struct buf in, want;
+        buf_init(&in, 1 << 16);
+        buf_init(&want, 1 << 16);
+        add_event(&in, START);
+        for (size_t k = 0; k < countof(rows[i].events) && rows[i].events[k]; k++)
+            add_event(&in, rows[i].events[k]);
+        add_event(&in, "{\"type\":\"message_stop\"}");
+        pass_init(&a, "POST /v1/messages", MESSAGES);
+        pass_bytes(&a, in.p);
+        str out = buf_view(&a.p.out);
+        buf_printf(&want, "\"stop_reason\":\"%s\"", rows[i].want);
+        if (count_of(out, want.p) != 1 || count_of(out, "\"stop_reason\":\"") != 1 ||
+            count_of(out, "data: {\"type\":\"message_stop\"}") != 1 ||
+            count_of(out, "data: {\"type\":\"content_block_stop\"") != 1)
+            fail_msg("row %zu\n got\n%s", i, a.p.out.p);
+        pass_end(&a);
+        buf_deinit(&in);
+        buf_deinit(&want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +389,9 @@ int main(void)
         cmocka_unit_test(test_a_whole_reply_reaches_a_streaming_client_as_a_stream),
         cmocka_unit_test(test_a_chat_without_its_marker_is_whole_and_the_client_gets_one),
         cmocka_unit_test(test_an_anthropic_reply_that_falls_silent_behind_its_reason_gets_its_end),
+        cmocka_unit_test(test_a_wrong_finish_of_a_chat_is_put_right),
+        cmocka_unit_test(test_an_end_of_a_chat_is_told_once_wherever_it_came),
+        cmocka_unit_test(test_a_wrong_stop_reason_of_anthropic_is_put_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
