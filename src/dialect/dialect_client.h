@@ -59,6 +59,10 @@ struct dialect_upstream {
 /* What one choice has said so far. */
 struct dialect_client_choice {
     uint32_t calls_count;
+    uint32_t args_depth; /* open braces and brackets of the open call's arguments */
+    bool in_text, is_escaped; /* ... and a string that is open there */
+    bool is_free;        /* the open call's arguments are text, no JSON */
+    bool is_torn;        /* more came behind arguments that are cut: the reply is no whole one */
     bool in_call, has_args, has_reason;
     bool is_wrapped;     /* the open call is a custom tool's in the form of a function */
     enum api_done reason;

@@ -140,6 +140,39 @@ static void start(struct dialect_client_state *st, uint32_t choice)
     st->raw = raw;
 }
 
+/* ---- Arguments ---- */
+
+/* Where the arguments' JSON stands; what is no JSON at all is the model's word and stays. */
+static void follow_args(struct dialect_client_choice *c, str piece)
+{
+    for (size_t i = 0; i < piece.len && !c->is_free; i++) {
+        char b = piece.p[i];
+        if (c->is_escaped)
+            c->is_escaped = false;
+        else if (c->in_text && b == '\\')
+            c->is_escaped = true;
+        else if (b == '"')
+            c->in_text = !c->in_text;
+        else if (!c->in_text && (b == '{' || b == '['))
+            c->args_depth++;
+        else if (!c->in_text && (b == '}' || b == ']'))
+            c->args_depth -= c->args_depth > 0;
+    }
+}
+
+static bool is_cut(const struct dialect_client_choice *c)
+{
+    return c->in_call && (c->args_depth > 0 || c->in_text);
+}
+
+/* Ends an open call in front of something else. False: it is cut, and nothing may follow. */
+static bool leave_call(struct dialect_client_state *st, uint32_t choice)
+{
+    dialect_hear_call_end(st, choice);
+    st->choices[choice].is_torn = st->choices[choice].is_torn || st->choices[choice].in_call;
+    return !st->choices[choice].is_torn;
+}
+
 /* ---- Text ---- */
 
 static void add_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
@@ -228,8 +261,8 @@ void dialect_hear_text(struct dialect_client_state *st, uint32_t choice, enum ap
         text.text = without_tail(st, text.text);
     if (text.text.len == 0 && text.logprobs_count == 0)
         return;
-    if (st->choices[choice].in_call)
-        dialect_hear_call_end(st, choice);
+    if (!leave_call(st, choice))
+        return;
     *(kind == API_EVENT_CONTENT ? &st->text_bytes : &st->reasoning_bytes) += text.text.len;
     if (kind == API_EVENT_CONTENT && st->finds_stop) {
         hold_text(st, &text);
@@ -299,11 +332,14 @@ bool dialect_hear_call(struct dialect_client_state *st, uint32_t choice, str id,
         return dialect_hear_garbage(e, "a call without a name");
     if (c->calls_count == DIALECT_CLIENT_CALLS_MAX)
         return dialect_hear_garbage(e, "more than %u calls", DIALECT_CLIENT_CALLS_MAX);
-    dialect_hear_call_end(st, choice);
+    if (!leave_call(st, choice))
+        return true;
     release_held(st);
     start(st, choice);
     c->in_call = true;
-    c->has_args = false;
+    c->has_args = c->in_text = c->is_escaped = false;
+    c->args_depth = 0;
+    c->is_free = is_custom;
     c->is_wrapped = wants_text && !is_custom;
     struct api_call call = {.index = c->calls_count++, .id = id,
                             .tool_kind = wants_text || is_custom ? API_TOOL_CUSTOM
@@ -326,8 +362,9 @@ static void add_args(struct dialect_client_state *st, uint32_t choice, str piece
 void dialect_hear_args(struct dialect_client_state *st, uint32_t choice, str piece)
 {
     struct dialect_client_choice *c = &st->choices[choice];
-    if (!c->in_call || piece.len == 0)
+    if (!c->in_call || c->is_torn || piece.len == 0)
         return;
+    follow_args(c, piece);
     c->has_args = true;
     st->text_bytes += piece.len;
     if (!c->is_wrapped) {
@@ -355,7 +392,7 @@ static str unwrapped(struct dialect_client_state *st, str args)
 void dialect_hear_call_end(struct dialect_client_state *st, uint32_t choice)
 {
     struct dialect_client_choice *c = &st->choices[choice];
-    if (!c->in_call)
+    if (!c->in_call || is_cut(c))
         return;
     if (c->is_wrapped && c->has_args)
         add_args(st, choice, unwrapped(st, buf_view(&c->args)));
@@ -388,6 +425,9 @@ void dialect_hear_finish(struct dialect_client_state *st, uint32_t choice, enum 
     st->raw = (struct buf){.p = NULL};
     dialect_hear_call_end(st, choice);
     st->raw = raw;
+    bool is_plain = reason == API_DONE_EOS || reason == API_DONE_CALLS;
+    if (c->is_torn || (c->in_call && is_plain))
+        return;
     if (reason == API_DONE_CALLS && c->calls_count == 0)
         reason = API_DONE_EOS;
     if (reason == API_DONE_EOS && c->calls_count)

@@ -41,9 +41,10 @@ void dialect_hear_logprobs(struct dialect_client_state *st, struct json list,
 BASE_USE_RESULT bool dialect_hear_call(struct dialect_client_state *st, uint32_t choice, str id,
                                        str name, bool is_custom, struct api_error *e);
 void dialect_hear_args(struct dialect_client_state *st, uint32_t choice, str piece);
+/* Arguments that are cut leave the call open: it is none unless the reply ends at a limit. */
 void dialect_hear_call_end(struct dialect_client_state *st, uint32_t choice);
 /* Why a choice ended; its DONE comes with dialect_hear_end. CALLS without a call is EOS, and EOS
- * behind calls is CALLS. */
+ * behind calls is CALLS. An end that is no limit behind cut arguments is none: CUT then. */
 void dialect_hear_finish(struct dialect_client_state *st, uint32_t choice, enum api_done reason,
                          str stop);
 /* The exact reason that a shoal tells in its object `shoal`; otherwise: as given. */
