@@ -145,7 +145,7 @@ BASE_USE_RESULT bool dialect_client_read(struct dialect_client_state *st, str na
  * CUT. */
 BASE_USE_RESULT bool dialect_client_end(struct dialect_client_state *st, struct api_error *e);
 /* Nothing more comes, but the connection is open. True: each choice had told why it ended, and the
- * DONEs are given now: a reply that is complete must not be gone on with. False: nothing happens. */
+ * DONEs are given now: a complete reply must not be gone on with. False: nothing happens. */
 bool dialect_client_settle(struct dialect_client_state *st);
 /* The error of an answer whose status is no 2xx: class of BEHAVIOUR 9.4, the upstream's own text,
  * Retry-After (unix_ms: now, for a date). Header names in lower case. Views into body and a. */

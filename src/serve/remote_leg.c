@@ -313,8 +313,8 @@ static void remote_call_finish(struct remote_call *c)
         remote_call_arm(c);
 }
 
-/* Silence behind the reasons of all choices is no failure: another leg would go on in an answer that
- * is complete. c may be gone afterwards. */
+/* Silence behind the reasons of all choices is no failure: another leg would go on in an answer
+ * that is complete. c may be gone afterwards. */
 static bool remote_call_settle(struct remote_call *c)
 {
     remote_call_enter(c);

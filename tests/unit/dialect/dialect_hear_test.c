@@ -336,12 +336,14 @@ static void hear_all(const struct said *s)
 }
 
 #define CHAT "data: {\"choices\":[{\"index\":0,\"delta\":"
-#define CUT_CALL CHAT "{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\"," \
+#define CUT_CALL CHAT "{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":" \
+                      "{\"name\":\"f\"," \
                       "\"arguments\":\"{\\\"a\\\":\"}}]}}]}\n\n"
-#define CUT_USE "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"tool_use\"," \
-                "\"id\":\"t\",\"name\":\"f\",\"input\":{}}}\n\ndata: {\"type\":" \
+#define CUT_USE "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":" \
+                "\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}}\n\ndata: {\"type\":" \
                 "\"content_block_delta\",\"delta\":{\"type\":\"input_json_delta\"," \
-                "\"partial_json\":\"{\\\"a\\\":\\\"}\"}}\n\ndata: {\"type\":\"content_block_stop\"}\n\n"
+                "\"partial_json\":\"{\\\"a\\\":\\\"}\"}}\n\ndata: {\"type\"" \
+                ":\"content_block_stop\"}\n\n"
 static const struct said makers[] = {
     /* Chat completions. */
     {"openai_chat", CHAT "{\"role\":\"assistant\"}}]}\n\n" CHAT "{\"content\":\"hi\"}}]}\n\n" CHAT
@@ -413,7 +415,8 @@ static const struct said makers[] = {
      "{\"stop_reason\":"
      "\"tool_use\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n", "||[0 0 t /f {\"a\":2}]|tool_c"
      "alls"},
-    {"anthropic", "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\"}}\n\n"
+    {"anthropic", "data: {\"type\":\"content_block_start\""
+     ",\"content_block\":{\"type\":\"text\"}}\n\n"
      "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"hi\"}}"
      "\n\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n",
      "|hi||cut"},
@@ -424,15 +427,18 @@ static const struct said makers[] = {
     /* Arguments that are cut: no call, and no whole reply unless a limit cut them. */
     {"openai_chat", CUT_CALL CHAT "{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n",
      "||[0 0 c /f {\"a\":|cut"},
-    {"openai_chat", CUT_CALL CHAT "{},\"finish_reason\":\"stop\"}]}\n\n", "||[0 0 c /f {\"a\":|cut"},
+    {"openai_chat", CUT_CALL CHAT "{}"
+     ",\"finish_reason\":\"stop\"}]}\n\n", "||[0 0 c /f {\"a\":|cut"},
     {"openai_chat", CUT_CALL CHAT "{},\"finish_reason\":\"length\"}]}\n\n",
      "||[0 0 c /f {\"a\":|max_tokens"},
     {"openai_chat", CUT_CALL CHAT "{\"content\":\"more\"},\"finish_reason\":\"length\"}]}\n\n",
      "||[0 0 c /f {\"a\":|cut"},
-    {"anthropic", CUT_USE "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"}}"
+    {"anthropic", CUT_USE "data: {\"type\":\"message_delta\""
+     ",\"delta\":{\"stop_reason\":\"tool_use\"}}"
      "\n\ndata: {\"type\":\"message_stop\"}\n\n", "||[0 0 t /f {\"a\":\"}|cut"},
     {"anthropic", CUT_USE "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":"
-     "\"max_tokens\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n", "||[0 0 t /f {\"a\":\"}|max_tokens"},
+     "\"max_tokens\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n", "||[0 0 t /f {\"a\""
+     ":\"}|max_tokens"},
     /* Responses. */
     {"openai_responses", "data: {\"type\":\"response.created\",\"response\":{}}\n\n"
      "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n"

@@ -324,8 +324,10 @@ static void *mute_run(void *ctx)
 }
 
 #define MUTE_HEAD "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-#define MUTE_CHAT MUTE_HEAD "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n"
-#define MUTE_BLOCK MUTE_HEAD "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":" \
+#define MUTE_CHAT MUTE_HEAD \
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n"
+#define MUTE_BLOCK MUTE_HEAD "data: {\"type\":\"content_block_start\"" \
+    ",\"content_block\":{\"type\":" \
     "\"text\"}}\n\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\"," \
     "\"text\":\"hi\"}}\n\n"
 
