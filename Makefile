@@ -308,7 +308,8 @@ test: ## everything that must hold, from a clean machine; ends with "N passed, N
 full-programs: $(E2E_BINARIES) $(QUICK) $(TINY) $(REAL) $(VENV)/ok \
                tiny models templates asan-programs tsan-programs
 full:
-	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" $(foreach p,SERVE LEGS REST,"e2e-$p=$(PYTEST) $(E2E_$p)") \
+	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" \
+	    $(foreach p,SERVE LEGS REST,"e2e-$p=$(PYTEST) $(E2E_$p)") \
 	    "oracle=$(ORACLE)" \
 	    "pairs=$(PAIRS)" "templates=$(BUILD)/$(TEMPLATES)/templates_test $(BUILD)/templates" \
 	    $(TOOL_TESTS) \

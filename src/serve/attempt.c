@@ -476,8 +476,8 @@ static bool attempt_retries(struct attempt *a, uint32_t i, int64_t retry_after_m
     return true;
 }
 
-/* An engine that died or was killed gave the request back for others; if none can, it is asked again
- * and resumes from the ids. */
+/* An engine that died or was killed gave the request back for others; if none can, it is asked
+ * again and resumes from the ids. */
 static void attempt_takes_back(struct attempt *a, uint32_t i)
 {
     bool is_engine = a->at[i]->leg.kind == LEG_KIND_ENGINE && a->sub.hands_back;

@@ -6,9 +6,9 @@
  *            loaded or unloaded (residency).
  * Invariant: a request that was taken gets its whole reply or one ERROR, whatever happens to the
  *            child: not started, it is submitted again; started, it goes on from the exact ids that
- *            the client has, so that the rest is bit-equal. Batches come only from the loop. One that
- *            others may take over (hands_back) gets its ERROR with the first child that is lost:
- *            ENGINE_CRASH, or ENGINE_WEDGED when that was killed for standing still.
+ *            the client has, so that the rest is bit-equal. Batches come only from the loop.
+ *            One that others may take over (hands_back) gets its ERROR with the first child that is
+ *            lost: ENGINE_CRASH, or ENGINE_WEDGED when that was killed for standing still.
  *
  *     STARTING --LOADED--> READY --crash, stall--> RESTARTING --0 1 2 4 8 s--> STARTING
  *        |                                             | five crashes in a row
