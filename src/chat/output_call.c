@@ -109,7 +109,7 @@ void output_call_done(struct output *o)
     after_call(o);
 }
 
-void output_call_fail(struct output *o, enum output_shape_end end)
+bool output_call_fail(struct output *o, enum output_shape_end end)
 {
     struct output_call *c = &o->call;
     if (c->is_begun) { /* what was said stands; the rest is text */
@@ -119,19 +119,27 @@ void output_call_fail(struct output *o, enum output_shape_end end)
         size_t rest = output_shape_rest(o).len;
         output_shape_drop(o, end == OUTPUT_SHAPE_GOES_ON ? base_min(c->look, rest) : rest);
         o->phase = body_phase(o);
-        return;
+        return true;
     }
     o->phase = body_phase(o);
     if (end == OUTPUT_SHAPE_IS_CUT && (!c->is_bare || c->has_name)) { /* nobody sees half a call */
         o->has_broken_call = true;
         output_shape_drop(o, output_shape_rest(o).len);
-        return;
+        return true;
     }
     /* The opener's first letter is text now, so what follows is looked at anew, as what it is. */
     str text = output_shape_rest(o);
     size_t count = output_shape_blanks(text) + 1;
     o->has_shown = true;
     output_shape_show(o, base_min(count, text.len));
+    return true;
+}
+
+bool output_call_wait(struct output *o, enum output_shape_end end)
+{
+    if (o->call.is_begun)
+        output_call_say_args(o);
+    return end == OUTPUT_SHAPE_GOES_ON ? false : output_call_fail(o, end);
 }
 
 /* ---- Openers ---- */

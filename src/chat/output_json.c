@@ -15,12 +15,6 @@ static char byte_at(const struct output *o, size_t i) { return o->text.p[o->at +
 
 static size_t rest_len(const struct output *o) { return o->text.len - o->at; }
 
-static bool fail(struct output *o, enum output_shape_end end)
-{
-    output_call_fail(o, end);
-    return true;
-}
-
 /* The rest of an object whose call was said is not shown. */
 static void read_tail(struct output *o)
 {
@@ -56,7 +50,7 @@ static bool args_step(struct output *o, enum output_shape_end end)
     }
     output_call_say_args(o);
     if (is_bad || end != OUTPUT_SHAPE_GOES_ON)
-        return fail(o, end);
+        return output_call_fail(o, end);
     return false;
 }
 
@@ -106,7 +100,7 @@ static bool say_whole(struct output *o, enum output_shape_end end)
             read_tail(o);
     }
     arena_deinit(&a);
-    return ok ? true : fail(o, end);
+    return ok ? true : output_call_fail(o, end);
 }
 
 static uint32_t key_of(str key)
@@ -223,22 +217,23 @@ static bool object_step(struct output *o, enum output_shape_end end)
         struct output_scan was = c->scan;
         char byte = byte_at(o, c->look);
         if (!output_scan_byte(&c->scan, byte, NULL))
-            return fail(o, end);
+            return output_call_fail(o, end);
         c->look++;
         if (!moved(o, &was))
-            return fail(o, end);
+            return output_call_fail(o, end);
         if (starts_to_flow(c, &was)) {
             if (!output_call_begin(o, name_text(o), c->look))
-                return fail(o, end);
+                return output_call_fail(o, end);
             buf_add_byte(&o->args, byte);
             c->stage = STAGE_ARGS;
             return true;
         }
         bool is_whole = c->has_name && c->has_args;
         if (is_whole || c->scan.at == OUTPUT_SCAN_DONE)
-            return c->has_name && (is_whole || !c->is_bare) ? say_whole(o, end) : fail(o, end);
+            return c->has_name && (is_whole || !c->is_bare) ? say_whole(o, end)
+                                                            : output_call_fail(o, end);
     }
-    return end == OUTPUT_SHAPE_GOES_ON ? false : fail(o, end);
+    return end == OUTPUT_SHAPE_GOES_ON ? false : output_call_fail(o, end);
 }
 
 /* What follows the arguments inside the object is read and not shown. */
@@ -288,13 +283,13 @@ static bool head_step(struct output *o, enum output_shape_end end)
     size_t brace = str_find_byte(text, '{');
     if (brace == STR_NONE) {
         bool is_long = text.len > OUTPUT_SHAPE_HEAD_MAX;
-        return is_long || end != OUTPUT_SHAPE_GOES_ON ? fail(o, end) : false;
+        return is_long || end != OUTPUT_SHAPE_GOES_ON ? output_call_fail(o, end) : false;
     }
     str name = head_name(r, str_sub(text, 0, brace));
     if (brace > OUTPUT_SHAPE_HEAD_MAX || name.len == 0)
-        return fail(o, end);
+        return output_call_fail(o, end);
     if (!output_call_begin(o, name, c->look + brace))
-        return fail(o, end);
+        return output_call_fail(o, end);
     output_scan_init(&c->scan);
     c->level = 0;
     c->stage = STAGE_ARGS;
@@ -308,7 +303,7 @@ static bool first_step(struct output *o, enum output_shape_end end)
     struct output_call *c = &o->call;
     c->look += output_shape_blanks(str_from(output_shape_rest(o), c->look));
     if (c->look == rest_len(o))
-        return end == OUTPUT_SHAPE_GOES_ON ? false : fail(o, end);
+        return end == OUTPUT_SHAPE_GOES_ON ? false : output_call_fail(o, end);
     char byte = byte_at(o, c->look);
     if (byte == '[' && !c->is_list) {
         size_t next = c->look + 1;
@@ -327,7 +322,7 @@ static bool first_step(struct output *o, enum output_shape_end end)
         return true;
     }
     if (c->shape == OUTPUT_SHAPE_OBJECT)
-        return fail(o, end);
+        return output_call_fail(o, end);
     c->stage = STAGE_HEAD;
     return true;
 }

@@ -10,19 +10,6 @@ enum { STAGE_NAME = 1, STAGE_KEY, STAGE_VALUE, STAGE_TEXT, STAGE_NEXT };
 
 #define NEST_MAX 64
 
-static bool fail(struct output *o, enum output_shape_end end)
-{
-    output_call_fail(o, end);
-    return true;
-}
-
-static bool wait_or_fail(struct output *o, enum output_shape_end end)
-{
-    if (o->call.is_begun)
-        output_call_say_args(o);
-    return end == OUTPUT_SHAPE_GOES_ON ? false : fail(o, end);
-}
-
 static bool in_object(const struct output_call *c)
 {
     return c->nest_is_object >> (c->nest - 1) & 1u;
@@ -71,19 +58,20 @@ static bool name_step(struct output *o, enum output_shape_end end)
     size_t brace = str_find_byte(text, '{'), len = 0;
     enum output_shape_match m = output_shape_is(text, open_z, &len);
     if (m == OUTPUT_SHAPE_PARTLY)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     if (m == OUTPUT_SHAPE_NO)
         len = 0;
     if (brace == STR_NONE)
-        return text.len > OUTPUT_SHAPE_HEAD_MAX ? fail(o, end) : wait_or_fail(o, end);
+        return text.len > OUTPUT_SHAPE_HEAD_MAX ? output_call_fail(o, end)
+                                                : output_call_wait(o, end);
     if (brace < len || brace > OUTPUT_SHAPE_HEAD_MAX)
-        return fail(o, end);
+        return output_call_fail(o, end);
     str name = str_trim(str_sub(text, len, brace - len));
     for (size_t i = 0; i < name.len; i++)
         if (strchr(" \t\r\n<>\"", name.p[i]))
-            return fail(o, end);
+            return output_call_fail(o, end);
     if (name.len == 0 || !output_call_begin(o, name, c->look + brace + 1))
-        return fail(o, end);
+        return output_call_fail(o, end);
     return open(o, true);
 }
 
@@ -95,19 +83,20 @@ static bool key_step(struct output *o, enum output_shape_end end)
     output_shape_drop(o, output_shape_blanks(output_shape_rest(o)));
     str text = output_shape_rest(o);
     if (text.len == 0)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     if (text.p[0] == '}')
         return close(o);
     size_t colon = str_find_byte(text, ':');
     if (colon == STR_NONE)
-        return text.len > OUTPUT_SHAPE_HEAD_MAX ? fail(o, end) : wait_or_fail(o, end);
+        return text.len > OUTPUT_SHAPE_HEAD_MAX ? output_call_fail(o, end)
+                                                : output_call_wait(o, end);
     str key = str_trim(str_sub(text, 0, colon));
     if (str_starts(key, quote) && str_ends(key, quote) && key.len >= 2 * quote.len)
         key = str_sub(key, quote.len, key.len - 2 * quote.len);
     else if (key.len > 1 && key.p[0] == '"' && key.p[key.len - 1] == '"')
         key = str_sub(key, 1, key.len - 2);
     if (key.len == 0 || key.len > OUTPUT_SHAPE_HEAD_MAX)
-        return fail(o, end);
+        return output_call_fail(o, end);
     buf_add_z(&o->args, c->pairs++ ? ", \"" : "\"");
     json_add_escaped(&o->args, key);
     buf_add_z(&o->args, "\": ");
@@ -124,7 +113,7 @@ static bool bare_step(struct output *o, str text, enum output_shape_end end)
     while (len < text.len && !strchr(",}]\n", text.p[len]))
         len++;
     if (len == text.len)
-        return len > OUTPUT_SHAPE_HEAD_MAX ? fail(o, end) : wait_or_fail(o, end);
+        return len > OUTPUT_SHAPE_HEAD_MAX ? output_call_fail(o, end) : output_call_wait(o, end);
     str word = str_trim(str_sub(text, 0, len));
     separate(o);
     output_scan_init(&scan);
@@ -152,13 +141,13 @@ static bool value_step(struct output *o, enum output_shape_end end)
     str text = output_shape_rest(o);
     size_t len = 0;
     if (text.len == 0)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     if (text.p[0] == ']' && !in_object(c) && c->pairs == 0)
         return close(o);
     if (text.p[0] == '{' || text.p[0] == '[') {
         separate(o);
         if (!open(o, text.p[0] == '{'))
-            return fail(o, end);
+            return output_call_fail(o, end);
         output_shape_drop(o, 1);
         return true;
     }
@@ -166,7 +155,7 @@ static bool value_step(struct output *o, enum output_shape_end end)
     if (m == OUTPUT_SHAPE_NO)
         return bare_step(o, text, end);
     if (m == OUTPUT_SHAPE_PARTLY)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     separate(o);
     buf_add_byte(&o->args, '"');
     output_shape_drop(o, len);
@@ -184,7 +173,7 @@ static bool text_step(struct output *o, enum output_shape_end end)
     json_add_escaped(&o->args, str_sub(text, 0, at));
     output_shape_drop(o, at);
     if (m != OUTPUT_SHAPE_YES)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     output_shape_drop(o, len);
     buf_add_byte(&o->args, '"');
     o->call.stage = STAGE_NEXT;
@@ -197,11 +186,11 @@ static bool next_step(struct output *o, enum output_shape_end end)
     output_shape_drop(o, output_shape_blanks(output_shape_rest(o)));
     str text = output_shape_rest(o);
     if (text.len == 0)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     if (text.p[0] == (in_object(c) ? '}' : ']'))
         return close(o);
     if (text.p[0] != ',')
-        return fail(o, end);
+        return output_call_fail(o, end);
     output_shape_drop(o, 1);
     c->pairs = 1;
     c->stage = in_object(c) ? STAGE_KEY : STAGE_VALUE;

@@ -54,8 +54,11 @@ bool output_call_after(struct output *o, enum output_shape_end end);
 bool output_call_begin(struct output *o, str name, size_t used);
 void output_call_say_args(struct output *o); /* what is in o->args */
 void output_call_done(struct output *o);     /* CALL_END; the phase is AFTER */
-/* No call after all: not begun, its opener becomes text; begun, it stays unfinished. */
-void output_call_fail(struct output *o, enum output_shape_end end);
+/* No call after all: not begun, its opener becomes text; begun, it stays unfinished. True: a step
+ * was made. */
+bool output_call_fail(struct output *o, enum output_shape_end end);
+/* More text is needed; if there is none, the call is cut. What of it may be said is. */
+bool output_call_wait(struct output *o, enum output_shape_end end);
 
 /* --- shapes --- */
 #define OUTPUT_JSON_ARGS 4 /* call.stage: the arguments follow */

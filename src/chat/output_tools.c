@@ -64,9 +64,9 @@ static uint32_t type_of_name(struct json name)
     return 0;
 }
 
-static uint32_t type_of_value(struct json v)
+uint32_t output_tools_type(enum json_kind kind)
 {
-    switch (json_kind(v)) {
+    switch (kind) {
     case JSON_KIND_NULL:
         return OUTPUT_TYPE_NULL;
     case JSON_KIND_BOOL:
@@ -136,10 +136,10 @@ static uint32_t types_of(struct json root, struct json schema, uint32_t depth)
         list = json_member(schema, "enum");
         w = json_walk(list);
         while (json_kind(list) == JSON_KIND_ARRAY && json_next(&w))
-            types |= type_of_value(w.value);
+            types |= output_tools_type(json_kind(w.value));
     }
     if (types == 0)
-        types = type_of_value(json_member(schema, "const"));
+        types = output_tools_type(json_kind(json_member(schema, "const")));
     bool nullable = false;
     if (types && json_bool(json_member(schema, "nullable"), &nullable) && nullable)
         types |= OUTPUT_TYPE_NULL;

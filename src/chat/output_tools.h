@@ -37,6 +37,8 @@ BASE_USE_RESULT bool output_tools_make(struct output_tools *out, const struct ap
 /* Names alone: schemas are not read, as for a format whose values show their types. */
 BASE_USE_RESULT bool output_tools_names(struct output_tools *out, const struct api_request *rq,
                                         struct arena *a, struct err *e);
+/* The OUTPUT_TYPE bit of a value; 0: absent. */
+uint32_t output_tools_type(enum json_kind kind);
 /* NULL: no tool of that name. */
 const struct output_tool *output_tools_find(const struct output_tools *t, str name);
 /* Which types the schema allows the parameter to have, as OUTPUT_TYPE bits; 0: it does not say.

@@ -9,20 +9,6 @@
 
 enum { STAGE_NAME_OPEN = 1, STAGE_NAME, STAGE_PAIRS, STAGE_KEY, STAGE_TEXT, STAGE_JSON };
 
-static bool fail(struct output *o, enum output_shape_end end)
-{
-    output_call_fail(o, end);
-    return true;
-}
-
-/* More text is needed, unless there is none: then the call is cut. */
-static bool wait_or_fail(struct output *o, enum output_shape_end end)
-{
-    if (o->call.is_begun)
-        output_call_say_args(o);
-    return end == OUTPUT_SHAPE_GOES_ON ? false : fail(o, end);
-}
-
 /* ---- The name ---- */
 
 static bool name_open_step(struct output *o, enum output_shape_end end)
@@ -33,16 +19,16 @@ static bool name_open_step(struct output *o, enum output_shape_end end)
     size_t blanks = output_shape_blanks(text), len = 0;
     text = str_from(text, blanks);
     if (text.len == 0)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     if (text.p[0] == '{' || (text.p[0] == '[' && open.len)) { /* the other habit of such models */
         c->shape = OUTPUT_SHAPE_OBJECT;
         return true;
     }
     enum output_shape_match m = output_shape_is(text, open, &len);
     if (m == OUTPUT_SHAPE_PARTLY)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     if (m == OUTPUT_SHAPE_NO)
-        return fail(o, end);
+        return output_call_fail(o, end);
     c->look += blanks + len;
     c->stage = STAGE_NAME;
     return true;
@@ -79,12 +65,12 @@ static bool name_step(struct output *o, enum output_shape_end end)
     size_t seen = base_min(at == STR_NONE ? text.len : at, text.len);
     for (size_t i = 0; i < seen; i++)
         if (text.p[i] == '<' || text.p[i] == '\n' || text.p[i] == '{' || i > OUTPUT_SHAPE_HEAD_MAX)
-            return fail(o, end);
+            return output_call_fail(o, end);
     if (at == STR_NONE)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     str name = unquoted(str_sub(text, 0, at));
     if (name.len == 0 || !output_call_begin(o, name, c->look + at + len))
-        return fail(o, end);
+        return output_call_fail(o, end);
     c->stage = STAGE_PAIRS;
     return true;
 }
@@ -122,10 +108,10 @@ static bool pairs_step(struct output *o, enum output_shape_end end)
         partly = partly || m == OUTPUT_SHAPE_PARTLY;
     }
     if (partly && end == OUTPUT_SHAPE_GOES_ON)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     if (text.len == 0 && end == OUTPUT_SHAPE_ENDS)
         return finish(o, 0); /* only the closer is missing */
-    return fail(o, end);
+    return output_call_fail(o, end);
 }
 
 static bool says_type(const struct output_row *r) { return !str_eq(r->key_text, r->key_json); }
@@ -139,9 +125,9 @@ static bool key_step(struct output *o, enum output_shape_end end)
     size_t at = 0, len = 0, ignored;
     enum output_shape_match m = output_shape_find(text, ends, countof(ends), &at, &len);
     if (at > OUTPUT_SHAPE_HEAD_MAX)
-        return fail(o, end);
+        return output_call_fail(o, end);
     if (m != OUTPUT_SHAPE_YES)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     str key = unquoted(str_sub(text, 0, at));
     c->types = output_tools_types(c->tool, key);
     if (says_type(r))
@@ -184,7 +170,7 @@ static bool text_step(struct output *o, enum output_shape_end end)
     bool trims = !says_type(r);
     if (trims && c->key_from == 0) {
         if (text.len == 0 || (text.len == 1 && text.p[0] == '\r'))
-            return wait_or_fail(o, end);
+            return output_call_wait(o, end);
         first = newline_first(text);
         c->key_from = 1;
     }
@@ -199,33 +185,12 @@ static bool text_step(struct output *o, enum output_shape_end end)
     json_add_escaped(&o->args, str_sub(text, 0, at - keep));
     output_shape_drop(o, at - keep);
     if (m != OUTPUT_SHAPE_YES)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     output_shape_drop(o, keep + len);
     buf_add_byte(&o->args, '"');
     output_call_say_args(o);
     c->stage = STAGE_PAIRS;
     return true;
-}
-
-static uint32_t type_of(enum json_kind kind)
-{
-    switch (kind) {
-    case JSON_KIND_NULL:
-        return OUTPUT_TYPE_NULL;
-    case JSON_KIND_BOOL:
-        return OUTPUT_TYPE_BOOL;
-    case JSON_KIND_NUMBER:
-        return OUTPUT_TYPE_NUMBER;
-    case JSON_KIND_STRING:
-        return OUTPUT_TYPE_STRING;
-    case JSON_KIND_ARRAY:
-        return OUTPUT_TYPE_ARRAY;
-    case JSON_KIND_OBJECT:
-        return OUTPUT_TYPE_OBJECT;
-    case JSON_KIND_ABSENT:
-        break;
-    }
-    return 0;
 }
 
 /* Python's words for what the schema declares. */
@@ -252,7 +217,7 @@ static void put_value(struct output *o, str raw, uint32_t types)
     arena_init(&a, 4 * value.len + ((size_t)1 << 20));
     bool is_json = value.len && json_parse(&v, value, &opt, &a, &ignored) &&
                    (types == 0 || !(types & OUTPUT_TYPE_STRING) ||
-                    (types & type_of(json_kind(v)) & ~(uint32_t)OUTPUT_TYPE_STRING));
+                    (types & output_tools_type(json_kind(v)) & ~(uint32_t)OUTPUT_TYPE_STRING));
     if (word) {
         buf_add_z(&o->args, word);
     } else if (is_json) {
@@ -277,7 +242,7 @@ static bool json_step(struct output *o, enum output_shape_end end)
     enum output_shape_match m = output_shape_find(str_from(text, from), &close, 1, &at, &len);
     c->look = text.len;
     if (m != OUTPUT_SHAPE_YES)
-        return wait_or_fail(o, end);
+        return output_call_wait(o, end);
     str raw = str_sub(text, 0, from + at);
     if (!says_type(r)) {
         raw = str_from(raw, newline_first(raw));
