@@ -256,7 +256,7 @@ static bool limits_fits(const str *globs, uint32_t count, str text)
 
 bool limits_knows(const struct limits *l, str key)
 {
-    return key.len && limits_find(l, key);
+    return l->o.keys_count && key.len && limits_find(l, key);
 }
 
 bool limits_allows_model(const struct limits_key *key, str model)
