@@ -440,6 +440,25 @@ bool api_request_effort_of(str name, enum api_effort *out)
     return false;
 }
 
+uint32_t api_request_effort_tokens(enum api_effort effort)
+{
+    switch (effort) {
+    case API_EFFORT_NONE:
+        return 0;
+    case API_EFFORT_MINIMAL:
+        return 512;
+    case API_EFFORT_LOW:
+        return 2048;
+    case API_EFFORT_MEDIUM:
+        return 8192;
+    case API_EFFORT_HIGH:
+        return 32768;
+    case API_EFFORT_DEFAULT: case API_EFFORT_XHIGH: case API_EFFORT_MAX: case API_EFFORT_COUNT_:
+        break;
+    }
+    return API_THINK_ENDLESS;
+}
+
 static size_t api_request_text_bytes(const struct api_request *rq)
 {
     size_t bytes = 0;

@@ -357,5 +357,8 @@ const char *api_request_role_name(enum api_role role);
 const char *api_request_effort_name(enum api_effort effort);
 /* False if no such name. */
 bool api_request_effort_of(str name, enum api_effort *out);
+/* Tokens of thinking that an effort stands for where nothing else says it (BEHAVIOUR 6.3);
+ * API_THINK_ENDLESS: no budget. */
+uint32_t api_request_effort_tokens(enum api_effort effort);
 
 #endif

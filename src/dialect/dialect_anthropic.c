@@ -29,11 +29,6 @@ static void add_part(struct message_reading *mr, struct api_part p)
     mr->parts[mr->m->parts_count++] = p;
 }
 
-static bool optional_text(struct dialect_read *r, struct json v, str *out)
-{
-    return json_kind(v) <= JSON_KIND_NULL || dialect_read_text(r, v, out);
-}
-
 /* What of a block can be shown to a model as text; *out stays without a pointer when nothing can.
  * Any type is taken: a history holds what other servers and newer clients put there. */
 static bool block_text(struct dialect_read *r, struct json v, str *out)
@@ -66,7 +61,7 @@ static bool block_text(struct dialect_read *r, struct json v, str *out)
 static bool read_thinking(struct dialect_read *r, struct message_reading *mr, struct json v)
 {
     str text = {NULL, 0};
-    if (!optional_text(r, json_member(v, "thinking"), &text))
+    if (!dialect_read_text_or_none(r, json_member(v, "thinking"), &text))
         return false;
     if (text.len)
         add_part(mr, (struct api_part){.kind = API_PART_REASONING, .text = text});
@@ -79,7 +74,8 @@ static bool read_use(struct dialect_read *r, struct message_reading *mr, struct 
     struct json name = json_member(v, "name"), input = json_member(v, "input");
     if (json_kind(name) != JSON_KIND_STRING)
         return dialect_read_member(r, v, "name", "string expected");
-    if (!dialect_read_text(r, name, &p.name) || !optional_text(r, json_member(v, "id"), &p.id))
+    if (!dialect_read_text(r, name, &p.name) ||
+        !dialect_read_text_or_none(r, json_member(v, "id"), &p.id))
         return false;
     if (p.name.len == 0)
         return dialect_read_fail(r, ERR_REQUEST, name, "at least 1 byte expected");
@@ -124,7 +120,7 @@ static bool read_result(struct dialect_read *r, struct message_reading *mr, stru
     struct api_part p = {.kind = API_PART_RESULT, .text = STR("")};
     struct json content = json_member(v, "content"), failed = json_member(v, "is_error");
     uint32_t before = mr->m->parts_count;
-    if (!optional_text(r, json_member(v, "tool_use_id"), &p.id))
+    if (!dialect_read_text_or_none(r, json_member(v, "tool_use_id"), &p.id))
         return false;
     if (json_kind(failed) > JSON_KIND_NULL && !dialect_read_bool(r, failed, &p.is_error))
         return false;
@@ -389,9 +385,7 @@ static bool read_format(struct dialect_read *r, struct json v)
         return dialect_read_later(r, v, "structured output is");
     if (json_kind(schema) != JSON_KIND_OBJECT)
         return dialect_read_member(r, v, "schema", "object expected");
-    r->rq->format = (struct api_format){.kind = API_FORMAT_SCHEMA, .text = json_raw(schema),
-                                        .strict = true};
-    return true;
+    return dialect_field_set_format(r, v, API_FORMAT_SCHEMA, json_raw(schema));
 }
 
 static const struct dialect_field output_fields[] = {

@@ -3,6 +3,7 @@
 
 #include "dialect/dialect_ask.h"
 #include "dialect/dialect_hear.h"
+#include "dialect/dialect_write.h"
 
 #define THINK_TOKENS_MIN 1024u /* the least budget that the API takes */
 
@@ -22,7 +23,7 @@ static struct state *own(struct dialect_client_state *st) { return (struct state
 static void put_breakpoint(struct json_writer *w, bool on)
 {
     if (on)
-        dialect_ask_put_raw(w, "cache_control", STR("{\"type\":\"ephemeral\"}"));
+        dialect_write_raw(w, "cache_control", STR("{\"type\":\"ephemeral\"}"));
 }
 
 static void put_text(struct json_writer *w, str text, bool is_breakpoint)
@@ -30,8 +31,8 @@ static void put_text(struct json_writer *w, str text, bool is_breakpoint)
     if (text.len == 0) /* refused by the API */
         return;
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("text"));
-    dialect_ask_put(w, "text", text);
+    dialect_write_text(w, "type", STR("text"));
+    dialect_write_text(w, "text", text);
     put_breakpoint(w, is_breakpoint);
     json_close_object(w);
 }
@@ -43,12 +44,12 @@ static void put_image(struct json_writer *w, struct dialect_client_state *st,
     if (data.len == 0)
         return;
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("image"));
+    dialect_write_text(w, "type", STR("image"));
     json_key_z(w, "source");
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("base64"));
-    dialect_ask_put(w, "media_type", p->media_type);
-    dialect_ask_put(w, "data", data);
+    dialect_write_text(w, "type", STR("base64"));
+    dialect_write_text(w, "media_type", p->media_type);
+    dialect_write_text(w, "data", data);
     json_close_object(w);
     json_close_object(w);
 }
@@ -57,10 +58,10 @@ static void put_use(struct json_writer *w, struct dialect_client_state *st,
                     const struct api_part *p)
 {
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("tool_use"));
-    dialect_ask_put(w, "id", dialect_ask_id(st, p->id));
-    dialect_ask_put(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
-    dialect_ask_put_raw(w, "input", dialect_ask_args(st, p));
+    dialect_write_text(w, "type", STR("tool_use"));
+    dialect_write_text(w, "id", dialect_ask_id(st, p->id));
+    dialect_write_text(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
+    dialect_write_raw(w, "input", dialect_ask_args(st, p));
     json_close_object(w);
 }
 
@@ -73,9 +74,9 @@ static void put_thinking(struct json_writer *w, struct dialect_client_state *st,
         return;
     }
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("thinking"));
-    dialect_ask_put(w, "thinking", p->text);
-    dialect_ask_put(w, "signature", STR(""));
+    dialect_write_text(w, "type", STR("thinking"));
+    dialect_write_text(w, "thinking", p->text);
+    dialect_write_text(w, "signature", STR(""));
     json_close_object(w);
 }
 
@@ -84,8 +85,8 @@ static void put_result(struct json_writer *w, struct dialect_client_state *st,
 {
     bool is_error = false;
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("tool_result"));
-    dialect_ask_put(w, "tool_use_id", dialect_ask_id(st, t->parts[0].id));
+    dialect_write_text(w, "type", STR("tool_result"));
+    dialect_write_text(w, "tool_use_id", dialect_ask_id(st, t->parts[0].id));
     json_key_z(w, "content");
     json_open_array(w);
     for (uint32_t i = 0; i < t->parts_count; i++) {
@@ -97,7 +98,7 @@ static void put_result(struct json_writer *w, struct dialect_client_state *st,
     }
     json_close_array(w);
     if (is_error)
-        dialect_ask_put_bool(w, "is_error", true);
+        dialect_write_bool(w, "is_error", true);
     put_breakpoint(w, is_breakpoint);
     json_close_object(w);
 }
@@ -181,7 +182,7 @@ static void put_messages(struct json_writer *w, struct dialect_client_state *st,
     for (uint32_t i = first; i < turns->count;) {
         const char *role = role_of(st, &turns->rows[i]);
         json_open_object(w);
-        dialect_ask_put(w, "role", str_of(role));
+        dialect_write_text(w, "role", str_of(role));
         json_key_z(w, "content");
         json_open_array(w);
         for (; i < turns->count && strcmp(role_of(st, &turns->rows[i]), role) == 0; i++) {
@@ -208,26 +209,26 @@ static void put_choice(struct json_writer *w, struct dialect_client_state *st)
     json_open_object(w);
     switch (rq->tool_choice) {
     case API_TOOL_CHOICE_NONE:
-        dialect_ask_put(w, "type", STR("none"));
+        dialect_write_text(w, "type", STR("none"));
         break;
     case API_TOOL_CHOICE_REQUIRED:
-        dialect_ask_put(w, "type", STR("any"));
+        dialect_write_text(w, "type", STR("any"));
         break;
     case API_TOOL_CHOICE_NAMED:
-        dialect_ask_put(w, "type", STR("tool"));
+        dialect_write_text(w, "type", STR("tool"));
         for (uint32_t i = 0; i < rq->tools_count; i++)
             if (rq->tools[i].allowed && rq->tools[i].kind != API_TOOL_HOSTED) {
-                dialect_ask_put(w, "name", dialect_ask_tool_name(st, rq->tools[i].name_space,
+                dialect_write_text(w, "name", dialect_ask_tool_name(st, rq->tools[i].name_space,
                                                                  rq->tools[i].name));
                 break;
             }
         break;
     case API_TOOL_CHOICE_AUTO: case API_TOOL_CHOICE_COUNT_:
-        dialect_ask_put(w, "type", STR("auto"));
+        dialect_write_text(w, "type", STR("auto"));
         break;
     }
     if (!rq->parallel_tool_calls && rq->tool_choice != API_TOOL_CHOICE_NONE)
-        dialect_ask_put_bool(w, "disable_parallel_tool_use", true);
+        dialect_write_bool(w, "disable_parallel_tool_use", true);
     json_close_object(w);
 }
 
@@ -235,9 +236,7 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
 {
     const struct api_request *rq = st->rq;
     bool is_listed = rq->tool_choice != API_TOOL_CHOICE_NAMED;
-    uint32_t count = 0, n = 0;
-    for (uint32_t i = 0; i < rq->tools_count; i++)
-        count += dialect_ask_declares(st, &rq->tools[i], is_listed);
+    uint32_t count = dialect_ask_tools(st, is_listed), n = 0;
     if (count == 0)
         return;
     json_key_z(w, "tools");
@@ -247,12 +246,12 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
         if (!dialect_ask_declares(st, t, is_listed))
             continue;
         json_open_object(w);
-        dialect_ask_put(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
+        dialect_write_text(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
         if (t->description.len)
-            dialect_ask_put(w, "description", t->description);
-        dialect_ask_put_raw(w, "input_schema", dialect_ask_schema(st, t));
+            dialect_write_text(w, "description", t->description);
+        dialect_write_raw(w, "input_schema", dialect_ask_schema(st, t));
         if (t->strict)
-            dialect_ask_put_bool(w, "strict", true);
+            dialect_write_bool(w, "strict", true);
         put_breakpoint(w, ++n == count);
         json_close_object(w);
     }
@@ -276,21 +275,11 @@ static bool has_bare_calls(const struct dialect_client_state *st,
     return false;
 }
 
+/* xhigh and max have no budget, but here there must be one. */
 static uint32_t budget_of(enum api_effort effort)
 {
-    switch (effort) {
-    case API_EFFORT_DEFAULT: case API_EFFORT_NONE: case API_EFFORT_COUNT_:
-        return 0;
-    case API_EFFORT_MINIMAL:
-        return 512;
-    case API_EFFORT_LOW:
-        return 2048;
-    case API_EFFORT_MEDIUM:
-        return 8192;
-    case API_EFFORT_HIGH: case API_EFFORT_XHIGH: case API_EFFORT_MAX:
-        break;
-    }
-    return 32768;
+    return (uint32_t)base_min(api_request_effort_tokens(effort),
+                              api_request_effort_tokens(API_EFFORT_HIGH));
 }
 
 /* True: thinking is on. The budget is part of max_tokens, so it must stay below. */
@@ -319,10 +308,10 @@ static bool put_thinking_mode(struct json_writer *w, struct dialect_client_state
         near = near < most ? near : most;
         if (!has_budget || near != budget)
             dialect_ask_note(st, "effort_approximated", "thinking.budget_tokens");
-        dialect_ask_put(w, "type", STR("enabled"));
-        dialect_ask_put_u64(w, "budget_tokens", near);
+        dialect_write_text(w, "type", STR("enabled"));
+        dialect_write_u64(w, "budget_tokens", near);
     } else {
-        dialect_ask_put(w, "type", STR("disabled"));
+        dialect_write_text(w, "type", STR("disabled"));
     }
     json_close_object(w);
     return wants && can;
@@ -340,12 +329,12 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st, 
         bool is_hot = rq->temperature > 1 && !dialect_ask_is_shoal(st);
         if (is_hot)
             dialect_ask_note(st, "ignored_field", "temperature above 1");
-        dialect_ask_put_float(w, "temperature", is_hot ? 1 : rq->temperature);
+        dialect_write_float(w, "temperature", is_hot ? 1 : rq->temperature);
     }
     if (api_request_is_given(rq, API_FIELD_TOP_P))
-        dialect_ask_put_float(w, "top_p", rq->top_p);
+        dialect_write_float(w, "top_p", rq->top_p);
     if (api_request_is_given(rq, API_FIELD_TOP_K) && rq->top_k)
-        dialect_ask_put_u64(w, "top_k", rq->top_k);
+        dialect_write_u64(w, "top_k", rq->top_k);
 }
 
 static void put_format(struct json_writer *w, const struct api_format *f)
@@ -356,8 +345,8 @@ static void put_format(struct json_writer *w, const struct api_format *f)
     json_open_object(w);
     json_key_z(w, "format");
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("json_schema"));
-    dialect_ask_put_raw(w, "schema", f->text);
+    dialect_write_text(w, "type", STR("json_schema"));
+    dialect_write_raw(w, "schema", f->text);
     json_close_object(w);
     json_close_object(w);
 }
@@ -378,14 +367,14 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
         first++;
     struct json_writer w = json_writer(out);
     json_open_object(&w);
-    dialect_ask_put(&w, "model", dialect_ask_model(st));
-    dialect_ask_put_u64(&w, "max_tokens", tokens_max);
+    dialect_write_text(&w, "model", dialect_ask_model(st));
+    dialect_write_u64(&w, "max_tokens", tokens_max);
     put_system(&w, st, &turns, first);
     put_messages(&w, st, &turns, first);
     put_tools(&w, st);
     put_format(&w, &st->rq->format);
     put_numbers(&w, st, put_thinking_mode(&w, st, &turns, tokens_max));
-    dialect_ask_put_bool(&w, "stream", true);
+    dialect_write_bool(&w, "stream", true);
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/digest.h"
+#include "dialect/dialect_write.h"
 
 #define NAME_MAX_LEN 64
 
@@ -242,6 +243,30 @@ bool dialect_ask_declares(struct dialect_client_state *st, const struct api_tool
     return false;
 }
 
+uint32_t dialect_ask_tools(struct dialect_client_state *st, bool is_listed)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < st->rq->tools_count; i++)
+        count += dialect_ask_declares(st, &st->rq->tools[i], is_listed);
+    return count;
+}
+
+bool dialect_ask_is_listed(const struct api_request *rq)
+{
+    for (uint32_t i = 0; i < rq->tools_count; i++)
+        if (!rq->tools[i].allowed && rq->tools[i].kind != API_TOOL_HOSTED)
+            return true;
+    return false;
+}
+
+const struct api_tool *dialect_ask_allowed(const struct api_request *rq)
+{
+    for (uint32_t i = rq->tools_count; i > 0; i--)
+        if (rq->tools[i - 1].allowed && rq->tools[i - 1].kind != API_TOOL_HOSTED)
+            return &rq->tools[i - 1];
+    return NULL;
+}
+
 str dialect_ask_schema(struct dialect_client_state *st, const struct api_tool *t)
 {
     if (t->kind != API_TOOL_CUSTOM)
@@ -376,7 +401,7 @@ bool dialect_ask_patch_body(struct buf *out, struct dialect_client_state *st,
     if (!json_parse(&body, st->rq->body, &o, &st->scratch, &e->err))
         return false;
     json_open_object(&w);
-    dialect_ask_put(&w, "model", dialect_ask_model(st));
+    dialect_write_text(&w, "model", dialect_ask_model(st));
     for (struct json_walk walk = json_walk(body); json_next(&walk);) {
         bool is_own = json_text_eq(walk.key, STR("shoal")) || is_one_of(walk.key, p->dropped);
         if (json_text_eq(walk.key, STR("model")) || json_text_eq(walk.key, STR("stream")) ||
@@ -403,36 +428,6 @@ bool dialect_ask_fits(const struct buf *out, const struct dialect_client_state *
 }
 
 /* ---- Members ---- */
-
-void dialect_ask_put(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    json_put_text(w, text);
-}
-
-void dialect_ask_put_raw(struct json_writer *w, const char *key, str json)
-{
-    json_key_z(w, key);
-    json_put_raw(w, json);
-}
-
-void dialect_ask_put_bool(struct json_writer *w, const char *key, bool on)
-{
-    json_key_z(w, key);
-    json_put_bool(w, on);
-}
-
-void dialect_ask_put_u64(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
-void dialect_ask_put_float(struct json_writer *w, const char *key, float v)
-{
-    json_key_z(w, key);
-    json_put_float(w, v);
-}
 
 void dialect_ask_put_stop(struct json_writer *w, const char *key, const struct api_request *rq)
 {

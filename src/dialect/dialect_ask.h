@@ -67,6 +67,11 @@ str dialect_ask_id(struct dialect_client_state *st, str id);
  * list of allowed tools, so others are not declared. */
 bool dialect_ask_declares(struct dialect_client_state *st, const struct api_tool *t,
                           bool is_listed);
+/* How many are declared; 0: none of them is written. */
+uint32_t dialect_ask_tools(struct dialect_client_state *st, bool is_listed);
+/* What tool_choice names: some tools but not all may be called; the last that may, or NULL. */
+bool dialect_ask_is_listed(const struct api_request *rq);
+const struct api_tool *dialect_ask_allowed(const struct api_request *rq);
 /* A function's schema; a custom tool's is one string `input`. */
 str dialect_ask_schema(struct dialect_client_state *st, const struct api_tool *t);
 /* Raw JSON object of a call's arguments; "{}" where they are none. */
@@ -97,12 +102,7 @@ BASE_USE_RESULT bool dialect_ask_patch_body(struct buf *out, struct dialect_clie
 BASE_USE_RESULT bool dialect_ask_fits(const struct buf *out, const struct dialect_client_state *st,
                                       struct api_error *e);
 
-/* "key": value */
-void dialect_ask_put(struct json_writer *w, const char *key, str text);
-void dialect_ask_put_raw(struct json_writer *w, const char *key, str json);
-void dialect_ask_put_bool(struct json_writer *w, const char *key, bool on);
-void dialect_ask_put_u64(struct json_writer *w, const char *key, uint64_t n);
-void dialect_ask_put_float(struct json_writer *w, const char *key, float v);
+/* "key": [stop strings], if there are any. */
 void dialect_ask_put_stop(struct json_writer *w, const char *key, const struct api_request *rq);
 
 #endif

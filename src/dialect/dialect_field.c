@@ -128,10 +128,10 @@ bool dialect_field_stream_options(struct dialect_read *r, struct json v)
     return json_kind(usage) <= JSON_KIND_NULL || dialect_read_bool(r, usage, &r->st->include_usage);
 }
 
-/* --- vLLM's structured output ------------------------------------------------------------ */
+/* --- structured output --------------------------------------------------------------------- */
 
-static bool field_set_format(struct dialect_read *r, struct json v, enum api_format_kind kind,
-                             str text)
+bool dialect_field_set_format(struct dialect_read *r, struct json v, enum api_format_kind kind,
+                              str text)
 {
     if (!dialect_read_can(r, DIALECT_SCHEMA))
         return dialect_read_later(r, v, "structured output is");
@@ -141,6 +141,33 @@ static bool field_set_format(struct dialect_read *r, struct json v, enum api_for
     return true;
 }
 
+bool dialect_field_format(struct dialect_read *r, struct json v, const char *wrap)
+{
+    static const char *const types[] = {"text", "json_object", "json_schema"};
+    struct json in = wrap ? json_member(v, wrap) : v, schema = json_member(in, "schema");
+    struct json strict = json_member(in, "strict");
+    struct api_format *f = &r->rq->format;
+    size_t type;
+    if (json_kind(v) != JSON_KIND_OBJECT)
+        return dialect_read_wrong(r, v, "object");
+    if (json_kind(json_member(v, "type")) == JSON_KIND_ABSENT)
+        return dialect_read_member(r, v, "type", "required");
+    if (!dialect_read_choice(r, json_member(v, "type"), types, countof(types), &type))
+        return false;
+    if (type == API_FORMAT_TEXT)
+        return true;
+    if (type == API_FORMAT_JSON)
+        return dialect_field_set_format(r, v, API_FORMAT_JSON, STR(""));
+    if (!dialect_read_can(r, DIALECT_SCHEMA))
+        return dialect_read_later(r, v, "structured output is");
+    if (json_kind(schema) != JSON_KIND_OBJECT)
+        return dialect_read_member(r, v, wrap ? "json_schema.schema" : "schema", "object expected");
+    return dialect_field_set_format(r, v, API_FORMAT_SCHEMA, json_raw(schema)) &&
+           (json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &f->strict)) &&
+           dialect_read_text_or_none(r, json_member(in, "name"), &f->name);
+}
+
+/* vLLM's: one of them sets the format. */
 bool dialect_field_guided_json(struct dialect_read *r, struct json v)
 {
     str text = json_raw(v);
@@ -148,13 +175,13 @@ bool dialect_field_guided_json(struct dialect_read *r, struct json v)
         return false;
     if (json_kind(v) != JSON_KIND_STRING && json_kind(v) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, v, "a schema, as an object or as text,");
-    return field_set_format(r, v, API_FORMAT_SCHEMA, text);
+    return dialect_field_set_format(r, v, API_FORMAT_SCHEMA, text);
 }
 
 bool dialect_field_guided_regex(struct dialect_read *r, struct json v)
 {
     str text;
-    return dialect_read_text(r, v, &text) && field_set_format(r, v, API_FORMAT_REGEX, text);
+    return dialect_read_text(r, v, &text) && dialect_field_set_format(r, v, API_FORMAT_REGEX, text);
 }
 
 bool dialect_field_guided_choice(struct dialect_read *r, struct json v)
@@ -165,14 +192,14 @@ bool dialect_field_guided_choice(struct dialect_read *r, struct json v)
     while (json_next(&w))
         if (json_kind(w.value) != JSON_KIND_STRING)
             return dialect_read_wrong(r, w.value, "text");
-    return field_set_format(r, v, API_FORMAT_CHOICE, json_raw(v));
+    return dialect_field_set_format(r, v, API_FORMAT_CHOICE, json_raw(v));
 }
 
 static bool field_json_object(struct dialect_read *r, struct json v)
 {
     bool on;
     return dialect_read_bool(r, v, &on) &&
-           (!on || field_set_format(r, v, API_FORMAT_JSON, STR("")));
+           (!on || dialect_field_set_format(r, v, API_FORMAT_JSON, STR("")));
 }
 
 bool dialect_field_structured(struct dialect_read *r, struct json v)

@@ -21,6 +21,11 @@ bool dialect_field_priority(struct dialect_read *r, struct json v);     /* negat
 bool dialect_field_context_max(struct dialect_read *r, struct json v);
 bool dialect_field_skip_special(struct dialect_read *r, struct json v); /* only true */
 bool dialect_field_stream_options(struct dialect_read *r, struct json v); /* include_usage */
+/* The reply's format, strict until the client says else: one a request. */
+bool dialect_field_set_format(struct dialect_read *r, struct json v, enum api_format_kind kind,
+                              str text);
+/* OpenAI's {"type", "schema", "strict", "name"}, the last three in member wrap; NULL: beside it. */
+bool dialect_field_format(struct dialect_read *r, struct json v, const char *wrap);
 /* vLLM's structured output: one of them sets the format. */
 bool dialect_field_guided_json(struct dialect_read *r, struct json v);
 bool dialect_field_guided_regex(struct dialect_read *r, struct json v);

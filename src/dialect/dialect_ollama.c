@@ -316,12 +316,8 @@ static bool read_format(struct dialect_read *r, struct json v)
         return dialect_read_wrong(r, v, "\"json\" or a schema");
     if (is_text && !json_text_eq(v, STR("json")))
         return dialect_read_fail(r, ERR_REQUEST, v, "\"json\" or a schema expected");
-    if (!dialect_read_can(r, DIALECT_SCHEMA))
-        return dialect_read_later(r, v, "structured output is");
-    r->rq->format.kind = is_text ? API_FORMAT_JSON : API_FORMAT_SCHEMA;
-    r->rq->format.text = is_text ? (str){NULL, 0} : json_raw(v);
-    r->rq->format.strict = true;
-    return true;
+    return is_text ? dialect_field_set_format(r, v, API_FORMAT_JSON, STR(""))
+                   : dialect_field_set_format(r, v, API_FORMAT_SCHEMA, json_raw(v));
 }
 
 static bool read_tool(struct dialect_read *r, struct json v, struct api_tool *out)

@@ -3,6 +3,7 @@
 
 #include "dialect/dialect_ask.h"
 #include "dialect/dialect_hear.h"
+#include "dialect/dialect_write.h"
 
 /* ---- Messages ---- */
 
@@ -33,11 +34,11 @@ static void put_call(struct json_writer *w, struct dialect_client_state *st,
 {
     json_open_object(w);
     if (p->id.len)
-        dialect_ask_put(w, "id", p->id);
+        dialect_write_text(w, "id", p->id);
     json_key_z(w, "function");
     json_open_object(w);
-    dialect_ask_put(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
-    dialect_ask_put_raw(w, "arguments", dialect_ask_args(st, p));
+    dialect_write_text(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
+    dialect_write_raw(w, "arguments", dialect_ask_args(st, p));
     json_close_object(w);
     json_close_object(w);
 }
@@ -59,9 +60,9 @@ static void put_result_of(struct json_writer *w, const struct dialect_ask_turns 
     const struct api_part *p = &turns->rows[i].parts[0];
     str name = p->name.len ? p->name : name_of_result(turns, i, p->id);
     if (name.len)
-        dialect_ask_put(w, "tool_name", name);
+        dialect_write_text(w, "tool_name", name);
     if (p->id.len)
-        dialect_ask_put(w, "tool_call_id", p->id);
+        dialect_write_text(w, "tool_call_id", p->id);
 }
 
 static void put_turn(struct json_writer *w, struct dialect_client_state *st,
@@ -73,13 +74,13 @@ static void put_turn(struct json_writer *w, struct dialect_client_state *st,
     str role = t->role == API_ROLE_DEVELOPER ? STR("system")
                                              : str_of(api_request_role_name(t->role));
     json_open_object(w);
-    dialect_ask_put(w, "role", role);
-    dialect_ask_put(w, "content",
+    dialect_write_text(w, "role", role);
+    dialect_write_text(w, "content",
                     dialect_ask_join(st, t, is_result ? API_PART_RESULT : API_PART_TEXT));
     if (is_result)
         put_result_of(w, turns, i);
     if (reasoning.len)
-        dialect_ask_put(w, "thinking", reasoning);
+        dialect_write_text(w, "thinking", reasoning);
     put_images(w, st, t);
     if (dialect_ask_has(t, API_PART_CALL)) {
         json_key_z(w, "tool_calls");
@@ -112,10 +113,7 @@ static bool put_messages(struct json_writer *w, struct dialect_client_state *st,
 static void put_tools(struct json_writer *w, struct dialect_client_state *st)
 {
     const struct api_request *rq = st->rq;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < rq->tools_count; i++)
-        count += dialect_ask_declares(st, &rq->tools[i], true);
-    if (count == 0 || rq->tool_choice == API_TOOL_CHOICE_NONE)
+    if (dialect_ask_tools(st, true) == 0 || rq->tool_choice == API_TOOL_CHOICE_NONE)
         return;
     json_key_z(w, "tools");
     json_open_array(w);
@@ -126,12 +124,12 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
         if (t->strict)
             dialect_ask_note(st, "ignored_field", "strict");
         json_open_object(w);
-        dialect_ask_put(w, "type", STR("function"));
+        dialect_write_text(w, "type", STR("function"));
         json_key_z(w, "function");
         json_open_object(w);
-        dialect_ask_put(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
-        dialect_ask_put(w, "description", t->description);
-        dialect_ask_put_raw(w, "parameters", dialect_ask_schema(st, t));
+        dialect_write_text(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
+        dialect_write_text(w, "description", t->description);
+        dialect_write_raw(w, "parameters", dialect_ask_schema(st, t));
         json_close_object(w);
         json_close_object(w);
     }
@@ -143,9 +141,9 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
 static void put_format(struct json_writer *w, const struct api_format *f)
 {
     if (f->kind == API_FORMAT_JSON)
-        dialect_ask_put(w, "format", STR("json"));
+        dialect_write_text(w, "format", STR("json"));
     else if (f->kind == API_FORMAT_SCHEMA)
-        dialect_ask_put_raw(w, "format", f->text);
+        dialect_write_raw(w, "format", f->text);
 }
 
 static void put_think(struct json_writer *w, struct dialect_client_state *st)
@@ -160,12 +158,12 @@ static void put_think(struct json_writer *w, struct dialect_client_state *st)
         return;
     }
     if (is_level && effort != API_EFFORT_NONE) {
-        dialect_ask_put(w, "think", str_of(api_request_effort_name(effort)));
+        dialect_write_text(w, "think", str_of(api_request_effort_name(effort)));
         return;
     }
     if (st->rq->effort != API_EFFORT_DEFAULT && effort != API_EFFORT_NONE)
         dialect_ask_note(st, "effort_approximated", "think");
-    dialect_ask_put_bool(w, "think", effort != API_EFFORT_NONE);
+    dialect_write_bool(w, "think", effort != API_EFFORT_NONE);
 }
 
 static void put_options(struct json_writer *w, struct dialect_client_state *st)
@@ -189,9 +187,9 @@ static void put_options(struct json_writer *w, struct dialect_client_state *st)
     json_open_object(w);
     for (size_t i = 0; i < countof(rows); i++)
         if (api_request_is_given(rq, rows[i].field))
-            dialect_ask_put_float(w, rows[i].key, rows[i].value);
+            dialect_write_float(w, rows[i].key, rows[i].value);
     if (api_request_is_given(rq, API_FIELD_TOP_K))
-        dialect_ask_put_u64(w, "top_k", rq->top_k);
+        dialect_write_u64(w, "top_k", rq->top_k);
     if (api_request_is_given(rq, API_FIELD_REPEAT_LAST)) {
         json_key_z(w, "repeat_last_n");
         json_put_i64(w, rq->repeat_last == API_REPEAT_ALL ? -1 : (int64_t)rq->repeat_last);
@@ -201,9 +199,9 @@ static void put_options(struct json_writer *w, struct dialect_client_state *st)
         json_put_i64(w, (int64_t)rq->seed);
     }
     if (tokens_max)
-        dialect_ask_put_u64(w, "num_predict", tokens_max);
+        dialect_write_u64(w, "num_predict", tokens_max);
     if (api_request_is_given(rq, API_FIELD_CONTEXT_MAX) && rq->context_max)
-        dialect_ask_put_u64(w, "num_ctx", rq->context_max);
+        dialect_write_u64(w, "num_ctx", rq->context_max);
     dialect_ask_put_stop(w, "stop", rq);
     json_close_object(w);
 }
@@ -217,7 +215,7 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
         return dialect_ask_patch_body(out, st, &same, e);
     struct json_writer w = json_writer(out);
     json_open_object(&w);
-    dialect_ask_put(&w, "model", dialect_ask_model(st));
+    dialect_write_text(&w, "model", dialect_ask_model(st));
     if (!put_messages(&w, st, e))
         return false;
     put_tools(&w, st);
@@ -225,10 +223,10 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
     put_think(&w, st);
     put_options(&w, st);
     if (rq->logprobs) {
-        dialect_ask_put_bool(&w, "logprobs", true);
-        dialect_ask_put_u64(&w, "top_logprobs", rq->logprobs - 1);
+        dialect_write_bool(&w, "logprobs", true);
+        dialect_write_u64(&w, "top_logprobs", rq->logprobs - 1);
     }
-    dialect_ask_put_bool(&w, "stream", true);
+    dialect_write_bool(&w, "stream", true);
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);
 }

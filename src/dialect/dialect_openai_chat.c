@@ -298,32 +298,7 @@ static bool read_top_logprobs(struct dialect_read *r, struct json v)
 
 static bool read_format(struct dialect_read *r, struct json v)
 {
-    static const char *const types[] = {"text", "json_object", "json_schema"};
-    size_t type;
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "object");
-    if (json_kind(json_member(v, "type")) == JSON_KIND_ABSENT)
-        return dialect_read_member(r, v, "type", "required");
-    if (!dialect_read_choice(r, json_member(v, "type"), types, countof(types), &type))
-        return false;
-    if (type > 0 && !dialect_read_can(r, DIALECT_SCHEMA))
-        return dialect_read_later(r, v, "structured output is");
-    if (type > 0 && r->rq->format.kind != API_FORMAT_TEXT)
-        return dialect_read_fail(r, ERR_REQUEST, v, "only one format for a reply expected");
-    if (type > 0)
-        r->rq->format.kind = (enum api_format_kind)type;
-    if (type < 2)
-        return true;
-    struct json wrap = json_member(v, "json_schema"), schema = json_member(wrap, "schema");
-    if (json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_member(r, v, "json_schema.schema", "object expected");
-    r->rq->format.text = json_raw(schema);
-    r->rq->format.strict = true;
-    struct json strict = json_member(wrap, "strict"), name = json_member(wrap, "name");
-    return (json_kind(strict) <= JSON_KIND_NULL ||
-            dialect_read_bool(r, strict, &r->rq->format.strict)) &&
-           (json_kind(name) <= JSON_KIND_NULL ||
-            dialect_read_text(r, name, &r->rq->format.name));
+    return dialect_field_format(r, v, "json_schema");
 }
 
 static bool read_think(struct dialect_read *r, struct json v)

@@ -3,14 +3,15 @@
 
 #include "dialect/dialect_ask.h"
 #include "dialect/dialect_hear.h"
+#include "dialect/dialect_write.h"
 
 /* ---- Messages ---- */
 
 static void put_text_part(struct json_writer *w, str text)
 {
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("text"));
-    dialect_ask_put(w, "text", text);
+    dialect_write_text(w, "type", STR("text"));
+    dialect_write_text(w, "text", text);
     json_close_object(w);
 }
 
@@ -21,10 +22,10 @@ static void put_image_part(struct json_writer *w, struct dialect_client_state *s
     if (url.len == 0)
         return;
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("image_url"));
+    dialect_write_text(w, "type", STR("image_url"));
     json_key_z(w, "image_url");
     json_open_object(w);
-    dialect_ask_put(w, "url", url);
+    dialect_write_text(w, "url", url);
     json_close_object(w);
     json_close_object(w);
 }
@@ -68,12 +69,12 @@ static void put_call(struct json_writer *w, struct dialect_client_state *st,
     const struct api_tool *tool = dialect_ask_tool_of_call(st, p);
     bool is_custom = tool && tool->kind == API_TOOL_CUSTOM;
     json_open_object(w);
-    dialect_ask_put(w, "id", p->id);
-    dialect_ask_put(w, "type", is_custom ? STR("custom") : STR("function"));
+    dialect_write_text(w, "id", p->id);
+    dialect_write_text(w, "type", is_custom ? STR("custom") : STR("function"));
     json_key_z(w, is_custom ? "custom" : "function");
     json_open_object(w);
-    dialect_ask_put(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
-    dialect_ask_put(w, is_custom ? "input" : "arguments",
+    dialect_write_text(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
+    dialect_write_text(w, is_custom ? "input" : "arguments",
                     is_custom ? dialect_ask_custom_input(st, p) : p->text);
     json_close_object(w);
     json_close_object(w);
@@ -98,15 +99,15 @@ static void put_turn(struct json_writer *w, struct dialect_client_state *st,
     str reasoning = dialect_ask_join(st, t, API_PART_REASONING);
     bool is_system = t->role == API_ROLE_SYSTEM || t->role == API_ROLE_DEVELOPER;
     json_open_object(w);
-    dialect_ask_put(w, "role", is_system ? STR("system")
+    dialect_write_text(w, "role", is_system ? STR("system")
                                : str_of(api_request_role_name(t->role)));
     if (t->name.len)
-        dialect_ask_put(w, "name", t->name);
+        dialect_write_text(w, "name", t->name);
     if (t->role == API_ROLE_TOOL)
-        dialect_ask_put(w, "tool_call_id", t->parts[0].id);
+        dialect_write_text(w, "tool_call_id", t->parts[0].id);
     put_content(w, st, t);
     if (reasoning.len && dialect_ask_can(st, API_CAP_THINK))
-        dialect_ask_put(w, "reasoning_content", reasoning);
+        dialect_write_text(w, "reasoning_content", reasoning);
     else if (reasoning.len)
         dialect_ask_note(st, "block_dropped", "messages");
     put_calls(w, st, t);
@@ -128,8 +129,8 @@ static bool put_messages(struct json_writer *w, struct dialect_client_state *st,
     }
     json_close_array(w);
     if (is_open) {
-        dialect_ask_put_bool(w, "continue_final_message", true);
-        dialect_ask_put_bool(w, "add_generation_prompt", false);
+        dialect_write_bool(w, "continue_final_message", true);
+        dialect_write_bool(w, "add_generation_prompt", false);
     }
     return true;
 }
@@ -141,16 +142,16 @@ static void put_tool(struct json_writer *w, struct dialect_client_state *st,
 {
     bool is_custom = t->kind == API_TOOL_CUSTOM;
     json_open_object(w);
-    dialect_ask_put(w, "type", is_custom ? STR("custom") : STR("function"));
+    dialect_write_text(w, "type", is_custom ? STR("custom") : STR("function"));
     json_key_z(w, is_custom ? "custom" : "function");
     json_open_object(w);
-    dialect_ask_put(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
+    dialect_write_text(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
     if (t->description.len)
-        dialect_ask_put(w, "description", t->description);
+        dialect_write_text(w, "description", t->description);
     if (!is_custom)
-        dialect_ask_put_raw(w, "parameters", dialect_ask_schema(st, t));
+        dialect_write_raw(w, "parameters", dialect_ask_schema(st, t));
     if (t->strict && !is_custom)
-        dialect_ask_put_bool(w, "strict", true);
+        dialect_write_bool(w, "strict", true);
     json_close_object(w);
     json_close_object(w);
 }
@@ -160,10 +161,10 @@ static void put_named(struct json_writer *w, struct dialect_client_state *st,
 {
     bool is_custom = t->kind == API_TOOL_CUSTOM;
     json_open_object(w);
-    dialect_ask_put(w, "type", is_custom ? STR("custom") : STR("function"));
+    dialect_write_text(w, "type", is_custom ? STR("custom") : STR("function"));
     json_key_z(w, is_custom ? "custom" : "function");
     json_open_object(w);
-    dialect_ask_put(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
+    dialect_write_text(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
     json_close_object(w);
     json_close_object(w);
 }
@@ -173,10 +174,10 @@ static void put_allowed(struct json_writer *w, struct dialect_client_state *st)
 {
     const struct api_request *rq = st->rq;
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("allowed_tools"));
+    dialect_write_text(w, "type", STR("allowed_tools"));
     json_key_z(w, "allowed_tools");
     json_open_object(w);
-    dialect_ask_put(w, "mode", rq->tool_choice == API_TOOL_CHOICE_REQUIRED ? STR("required")
+    dialect_write_text(w, "mode", rq->tool_choice == API_TOOL_CHOICE_REQUIRED ? STR("required")
                                                                            : STR("auto"));
     json_key_z(w, "tools");
     json_open_array(w);
@@ -191,13 +192,8 @@ static void put_allowed(struct json_writer *w, struct dialect_client_state *st)
 static void put_choice(struct json_writer *w, struct dialect_client_state *st)
 {
     const struct api_request *rq = st->rq;
-    const struct api_tool *named = NULL;
-    bool is_listed = false;
-    for (uint32_t i = 0; i < rq->tools_count; i++) {
-        is_listed = is_listed || (!rq->tools[i].allowed && rq->tools[i].kind != API_TOOL_HOSTED);
-        if (rq->tools[i].allowed && rq->tools[i].kind != API_TOOL_HOSTED)
-            named = &rq->tools[i];
-    }
+    const struct api_tool *named = dialect_ask_allowed(rq);
+    bool is_listed = dialect_ask_is_listed(rq);
     if (rq->tool_choice == API_TOOL_CHOICE_AUTO && !is_listed)
         return;
     json_key_z(w, "tool_choice");
@@ -214,10 +210,7 @@ static void put_choice(struct json_writer *w, struct dialect_client_state *st)
 static void put_tools(struct json_writer *w, struct dialect_client_state *st)
 {
     const struct api_request *rq = st->rq;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < rq->tools_count; i++)
-        count += dialect_ask_declares(st, &rq->tools[i], false);
-    if (count == 0)
+    if (dialect_ask_tools(st, false) == 0)
         return;
     json_key_z(w, "tools");
     json_open_array(w);
@@ -227,7 +220,7 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
     json_close_array(w);
     put_choice(w, st);
     if (!rq->parallel_tool_calls)
-        dialect_ask_put_bool(w, "parallel_tool_calls", false);
+        dialect_write_bool(w, "parallel_tool_calls", false);
 }
 
 static void put_format(struct json_writer *w, const struct api_format *f)
@@ -238,22 +231,22 @@ static void put_format(struct json_writer *w, const struct api_format *f)
         json_key_z(w, "structured_outputs");
         json_open_object(w);
         if (f->kind == API_FORMAT_REGEX)
-            dialect_ask_put(w, "regex", f->text);
+            dialect_write_text(w, "regex", f->text);
         else
-            dialect_ask_put_raw(w, "choice", f->text);
+            dialect_write_raw(w, "choice", f->text);
         json_close_object(w);
         return;
     }
     json_key_z(w, "response_format");
     json_open_object(w);
-    dialect_ask_put(w, "type", f->kind == API_FORMAT_JSON ? STR("json_object")
+    dialect_write_text(w, "type", f->kind == API_FORMAT_JSON ? STR("json_object")
                                                           : STR("json_schema"));
     if (f->kind == API_FORMAT_SCHEMA) {
         json_key_z(w, "json_schema");
         json_open_object(w);
-        dialect_ask_put(w, "name", f->name.len ? f->name : STR("answer"));
-        dialect_ask_put_raw(w, "schema", f->text);
-        dialect_ask_put_bool(w, "strict", f->strict);
+        dialect_write_text(w, "name", f->name.len ? f->name : STR("answer"));
+        dialect_write_raw(w, "schema", f->text);
+        dialect_write_bool(w, "strict", f->strict);
         json_close_object(w);
     }
     json_close_object(w);
@@ -265,7 +258,7 @@ static void put_float(struct json_writer *w, const struct api_request *rq, enum 
                       const char *key, float v)
 {
     if (api_request_is_given(rq, f))
-        dialect_ask_put_float(w, key, v);
+        dialect_write_float(w, key, v);
 }
 
 static void put_bias(struct json_writer *w, const struct api_request *rq)
@@ -298,13 +291,13 @@ static void put_extras(struct json_writer *w, struct dialect_client_state *st)
     put_float(w, rq, API_FIELD_TYPICAL_P, "typical_p", rq->typical_p);
     put_float(w, rq, API_FIELD_REPEAT_PENALTY, "repetition_penalty", rq->repeat_penalty);
     if (api_request_is_given(rq, API_FIELD_TOP_K))
-        dialect_ask_put_u64(w, "top_k", rq->top_k);
+        dialect_write_u64(w, "top_k", rq->top_k);
     if (rq->tokens_min)
-        dialect_ask_put_u64(w, "min_tokens", rq->tokens_min);
+        dialect_write_u64(w, "min_tokens", rq->tokens_min);
     if (rq->ignore_eos)
-        dialect_ask_put_bool(w, "ignore_eos", true);
+        dialect_write_bool(w, "ignore_eos", true);
     if (rq->keep_stop)
-        dialect_ask_put_bool(w, "include_stop_str_in_output", true);
+        dialect_write_bool(w, "include_stop_str_in_output", true);
 }
 
 /* Models that think refuse max_tokens; most other servers know only that. */
@@ -313,7 +306,7 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st)
     const struct api_request *rq = st->rq;
     uint32_t tokens_max = dialect_ask_tokens_max(st);
     if (tokens_max)
-        dialect_ask_put_u64(w, dialect_ask_can(st, API_CAP_THINK) ? "max_completion_tokens"
+        dialect_write_u64(w, dialect_ask_can(st, API_CAP_THINK) ? "max_completion_tokens"
                                                                   : "max_tokens", tokens_max);
     put_float(w, rq, API_FIELD_TEMPERATURE, "temperature", rq->temperature);
     put_float(w, rq, API_FIELD_TOP_P, "top_p", rq->top_p);
@@ -325,10 +318,10 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st)
     }
     dialect_ask_put_stop(w, "stop", rq);
     if (rq->n > 1)
-        dialect_ask_put_u64(w, "n", rq->n);
+        dialect_write_u64(w, "n", rq->n);
     if (rq->logprobs) {
-        dialect_ask_put_bool(w, "logprobs", true);
-        dialect_ask_put_u64(w, "top_logprobs", rq->logprobs - 1);
+        dialect_write_bool(w, "logprobs", true);
+        dialect_write_u64(w, "top_logprobs", rq->logprobs - 1);
     }
     put_bias(w, rq);
     put_extras(w, st);
@@ -350,7 +343,7 @@ static void put_effort(struct json_writer *w, struct dialect_client_state *st)
     }
     if (st->rq->effort == API_EFFORT_DEFAULT && effort != API_EFFORT_NONE)
         dialect_ask_note(st, "effort_approximated", api_request_effort_name(effort));
-    dialect_ask_put(w, "reasoning_effort", str_of(api_request_effort_name(effort)));
+    dialect_write_text(w, "reasoning_effort", str_of(api_request_effort_name(effort)));
 }
 
 static bool write_request(struct buf *out, struct dialect_client_state *st, struct api_error *e)
@@ -363,15 +356,15 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
         return dialect_ask_patch_body(out, st, &same, e);
     struct json_writer w = json_writer(out);
     json_open_object(&w);
-    dialect_ask_put(&w, "model", dialect_ask_model(st));
+    dialect_write_text(&w, "model", dialect_ask_model(st));
     if (!put_messages(&w, st, e))
         return false;
     put_tools(&w, st);
     put_format(&w, &st->rq->format);
     put_numbers(&w, st);
     put_effort(&w, st);
-    dialect_ask_put_bool(&w, "stream", true);
-    dialect_ask_put_raw(&w, "stream_options", STR("{\"include_usage\":true}"));
+    dialect_write_bool(&w, "stream", true);
+    dialect_write_raw(&w, "stream_options", STR("{\"include_usage\":true}"));
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);
 }

@@ -25,11 +25,6 @@ static struct dialect_responses_state *state_of(struct dialect_read *r)
     return (struct dialect_responses_state *)r->st;
 }
 
-static bool optional_text(struct dialect_read *r, struct json v, str *out)
-{
-    return json_kind(v) <= JSON_KIND_NULL || dialect_read_text(r, v, out);
-}
-
 /* The value on one line: an event of a stream may not hold line feeds. */
 static bool keep_line(struct dialect_read *r, struct json v, str *out)
 {
@@ -84,7 +79,7 @@ static bool part_text(struct dialect_read *r, struct json v, str *out)
         return true;
     }
     if (json_text_eq(type, STR("refusal")))
-        return optional_text(r, json_member(v, "refusal"), out);
+        return dialect_read_text_or_none(r, json_member(v, "refusal"), out);
     if (json_kind(text) > JSON_KIND_NULL)
         return dialect_read_text(r, text, out);
     dialect_read_note_path(r, "block_dropped", v);
@@ -164,9 +159,9 @@ static bool read_call(struct dialect_read *r, struct json v, bool is_custom)
     if (json_kind(name) != JSON_KIND_STRING)
         return dialect_read_member(r, v, "name", "string expected");
     if (!dialect_read_text(r, name, &p.name) ||
-        !optional_text(r, json_member(v, "call_id"), &p.id) ||
-        !optional_text(r, json_member(v, "namespace"), &p.name_space) ||
-        !optional_text(r, json_member(v, is_custom ? "input" : "arguments"), &p.text))
+        !dialect_read_text_or_none(r, json_member(v, "call_id"), &p.id) ||
+        !dialect_read_text_or_none(r, json_member(v, "namespace"), &p.name_space) ||
+        !dialect_read_text_or_none(r, json_member(v, is_custom ? "input" : "arguments"), &p.text))
         return false;
     if (p.name.len == 0)
         return dialect_read_fail(r, ERR_REQUEST, name, "at least 1 byte expected");
@@ -181,7 +176,7 @@ static bool read_output(struct dialect_read *r, struct json v)
 {
     struct api_part p = {.kind = API_PART_RESULT, .text = STR("")};
     struct json output = json_member(v, "output");
-    if (!optional_text(r, json_member(v, "call_id"), &p.id))
+    if (!dialect_read_text_or_none(r, json_member(v, "call_id"), &p.id))
         return false;
     open_message(r, API_ROLE_TOOL);
     if (json_kind(output) > JSON_KIND_NULL && !read_parts(r, output, p))
@@ -373,27 +368,7 @@ static bool read_include(struct dialect_read *r, struct json v)
 
 static bool read_format(struct dialect_read *r, struct json v)
 {
-    static const char *const types[] = {"text", "json_object", "json_schema"};
-    struct json schema = json_member(v, "schema"), strict = json_member(v, "strict");
-    struct api_format *f = &r->rq->format;
-    size_t type;
-    if (json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "object");
-    if (json_kind(json_member(v, "type")) == JSON_KIND_ABSENT)
-        return dialect_read_member(r, v, "type", "required");
-    if (!dialect_read_choice(r, json_member(v, "type"), types, countof(types), &type))
-        return false;
-    if (type > 0 && !dialect_read_can(r, DIALECT_SCHEMA))
-        return dialect_read_later(r, v, "structured output is");
-    f->kind = (enum api_format_kind)type;
-    if (type < 2)
-        return true;
-    if (json_kind(schema) != JSON_KIND_OBJECT)
-        return dialect_read_member(r, v, "schema", "object expected");
-    f->text = json_raw(schema);
-    f->strict = true;
-    return (json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &f->strict)) &&
-           optional_text(r, json_member(v, "name"), &f->name);
+    return dialect_field_format(r, v, NULL);
 }
 
 static const struct dialect_field text_fields[] = {
@@ -524,7 +499,7 @@ static bool read_combined(struct dialect_read *r, struct json body)
     if (wants_logprobs && !api_request_set(r->rq, API_FIELD_LOGPROBS, own->top_logprobs + 1.0,
                                            STR("top_logprobs"), r->e))
         return false;
-    if (!optional_text(r, json_member(body, "instructions"), &instructions))
+    if (!dialect_read_text_or_none(r, json_member(body, "instructions"), &instructions))
         return false;
     st->with_logprobs = wants_logprobs;
     st->temperature = r->rq->temperature;

@@ -98,6 +98,11 @@ bool dialect_read_text(struct dialect_read *r, struct json v, str *out)
     return out->p != NULL || out_of_memory(r);
 }
 
+bool dialect_read_text_or_none(struct dialect_read *r, struct json v, str *out)
+{
+    return json_kind(v) <= JSON_KIND_NULL || dialect_read_text(r, v, out);
+}
+
 bool dialect_read_bool(struct dialect_read *r, struct json v, bool *out)
 {
     return json_bool(v, out) || dialect_read_wrong(r, v, "boolean");

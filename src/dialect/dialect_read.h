@@ -82,6 +82,8 @@ void dialect_read_note_path(struct dialect_read *r, const char *code, struct jso
 
 /* Values by kind; a wrong kind or range is an error. */
 BASE_USE_RESULT bool dialect_read_text(struct dialect_read *r, struct json v, str *out);
+/* The same; absent or null: *out stays as it is. */
+BASE_USE_RESULT bool dialect_read_text_or_none(struct dialect_read *r, struct json v, str *out);
 BASE_USE_RESULT bool dialect_read_bool(struct dialect_read *r, struct json v, bool *out);
 BASE_USE_RESULT bool dialect_read_int(struct dialect_read *r, struct json v, int64_t low,
                                       int64_t high, int64_t *out);

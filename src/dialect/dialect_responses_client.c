@@ -3,6 +3,7 @@
 
 #include "dialect/dialect_ask.h"
 #include "dialect/dialect_hear.h"
+#include "dialect/dialect_write.h"
 
 struct state {
     struct dialect_client_state s;
@@ -17,8 +18,8 @@ static struct state *own(struct dialect_client_state *st) { return (struct state
 static void put_text_part(struct json_writer *w, const char *type, str text)
 {
     json_open_object(w);
-    dialect_ask_put(w, "type", str_of(type));
-    dialect_ask_put(w, "text", text);
+    dialect_write_text(w, "type", str_of(type));
+    dialect_write_text(w, "text", text);
     json_close_object(w);
 }
 
@@ -36,8 +37,8 @@ static void put_parts(struct json_writer *w, struct dialect_client_state *st,
         if (url.len == 0)
             continue;
         json_open_object(w);
-        dialect_ask_put(w, "type", STR("input_image"));
-        dialect_ask_put(w, "image_url", url);
+        dialect_write_text(w, "type", STR("input_image"));
+        dialect_write_text(w, "image_url", url);
         json_close_object(w);
     }
     json_close_array(w);
@@ -50,8 +51,8 @@ static void put_message(struct json_writer *w, struct dialect_client_state *st,
     if (!dialect_ask_has(t, API_PART_TEXT) && !dialect_ask_has(t, API_PART_IMAGE))
         return;
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("message"));
-    dialect_ask_put(w, "role", str_of(api_request_role_name(t->role)));
+    dialect_write_text(w, "type", STR("message"));
+    dialect_write_text(w, "role", str_of(api_request_role_name(t->role)));
     json_key_z(w, "content");
     put_parts(w, st, t, is_assistant ? "output_text" : "input_text");
     json_close_object(w);
@@ -69,7 +70,7 @@ static void put_reasoning(struct json_writer *w, struct dialect_client_state *st
         return;
     }
     json_open_object(w);
-    dialect_ask_put(w, "type", STR("reasoning"));
+    dialect_write_text(w, "type", STR("reasoning"));
     json_key_z(w, "summary");
     json_open_array(w);
     put_text_part(w, "summary_text", text);
@@ -88,10 +89,10 @@ static void put_call(struct json_writer *w, struct dialect_client_state *st,
 {
     bool is_custom = is_custom_call(st, p);
     json_open_object(w);
-    dialect_ask_put(w, "type", is_custom ? STR("custom_tool_call") : STR("function_call"));
-    dialect_ask_put(w, "call_id", dialect_ask_id(st, p->id));
-    dialect_ask_put(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
-    dialect_ask_put(w, is_custom ? "input" : "arguments",
+    dialect_write_text(w, "type", is_custom ? STR("custom_tool_call") : STR("function_call"));
+    dialect_write_text(w, "call_id", dialect_ask_id(st, p->id));
+    dialect_write_text(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
+    dialect_write_text(w, is_custom ? "input" : "arguments",
                     is_custom ? dialect_ask_custom_input(st, p) : p->text);
     json_close_object(w);
 }
@@ -115,9 +116,9 @@ static void put_output(struct json_writer *w, struct dialect_client_state *st,
     const struct dialect_ask_turn *t = &turns->rows[i];
     str id = t->parts[0].id;
     json_open_object(w);
-    dialect_ask_put(w, "type", is_custom_result(st, turns, i, id)
+    dialect_write_text(w, "type", is_custom_result(st, turns, i, id)
                                    ? STR("custom_tool_call_output") : STR("function_call_output"));
-    dialect_ask_put(w, "call_id", dialect_ask_id(st, id));
+    dialect_write_text(w, "call_id", dialect_ask_id(st, id));
     json_key_z(w, "output");
     if (t->parts_count == 1 && t->parts[0].kind == API_PART_RESULT)
         json_put_text(w, t->parts[0].text);
@@ -134,7 +135,7 @@ static bool put_input(struct json_writer *w, struct dialect_client_state *st, st
         return false;
     if (turns.count && turns.rows[0].role == API_ROLE_SYSTEM) {
         str text = dialect_ask_join(st, &turns.rows[first++], API_PART_TEXT);
-        dialect_ask_put(w, "instructions", text);
+        dialect_write_text(w, "instructions", text);
     }
     json_key_z(w, "input");
     json_open_array(w);
@@ -160,21 +161,15 @@ static void put_tool_id(struct json_writer *w, struct dialect_client_state *st,
                         const struct api_tool *t)
 {
     json_open_object(w);
-    dialect_ask_put(w, "type", t->kind == API_TOOL_CUSTOM ? STR("custom") : STR("function"));
-    dialect_ask_put(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
+    dialect_write_text(w, "type", t->kind == API_TOOL_CUSTOM ? STR("custom") : STR("function"));
+    dialect_write_text(w, "name", dialect_ask_tool_name(st, t->name_space, t->name));
 }
 
 static void put_choice(struct json_writer *w, struct dialect_client_state *st)
 {
     const struct api_request *rq = st->rq;
-    const struct api_tool *named = NULL;
-    bool is_listed = false;
-    for (uint32_t i = 0; i < rq->tools_count; i++) {
-        const struct api_tool *t = &rq->tools[i];
-        is_listed = is_listed || (!t->allowed && t->kind != API_TOOL_HOSTED);
-        if (t->allowed && t->kind != API_TOOL_HOSTED)
-            named = t;
-    }
+    const struct api_tool *named = dialect_ask_allowed(rq);
+    bool is_listed = dialect_ask_is_listed(rq);
     if (rq->tool_choice == API_TOOL_CHOICE_AUTO && !is_listed)
         return;
     json_key_z(w, "tool_choice");
@@ -185,8 +180,8 @@ static void put_choice(struct json_writer *w, struct dialect_client_state *st)
         json_close_object(w);
     } else if (is_listed) {
         json_open_object(w);
-        dialect_ask_put(w, "type", STR("allowed_tools"));
-        dialect_ask_put(w, "mode", rq->tool_choice == API_TOOL_CHOICE_REQUIRED ? STR("required")
+        dialect_write_text(w, "type", STR("allowed_tools"));
+        dialect_write_text(w, "mode", rq->tool_choice == API_TOOL_CHOICE_REQUIRED ? STR("required")
                                                                                : STR("auto"));
         json_key_z(w, "tools");
         json_open_array(w);
@@ -205,10 +200,7 @@ static void put_choice(struct json_writer *w, struct dialect_client_state *st)
 static void put_tools(struct json_writer *w, struct dialect_client_state *st)
 {
     const struct api_request *rq = st->rq;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < rq->tools_count; i++)
-        count += dialect_ask_declares(st, &rq->tools[i], false);
-    if (count == 0)
+    if (dialect_ask_tools(st, false) == 0)
         return;
     json_key_z(w, "tools");
     json_open_array(w);
@@ -218,17 +210,17 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
             continue;
         put_tool_id(w, st, t);
         if (t->description.len)
-            dialect_ask_put(w, "description", t->description);
+            dialect_write_text(w, "description", t->description);
         if (t->kind == API_TOOL_FUNCTION) {
-            dialect_ask_put_raw(w, "parameters", dialect_ask_schema(st, t));
-            dialect_ask_put_bool(w, "strict", t->strict); /* its default is true */
+            dialect_write_raw(w, "parameters", dialect_ask_schema(st, t));
+            dialect_write_bool(w, "strict", t->strict); /* its default is true */
         }
         json_close_object(w);
     }
     json_close_array(w);
     put_choice(w, st);
     if (!rq->parallel_tool_calls)
-        dialect_ask_put_bool(w, "parallel_tool_calls", false);
+        dialect_write_bool(w, "parallel_tool_calls", false);
 }
 
 /* ---- The rest ---- */
@@ -241,12 +233,12 @@ static void put_format(struct json_writer *w, const struct api_format *f)
     json_open_object(w);
     json_key_z(w, "format");
     json_open_object(w);
-    dialect_ask_put(w, "type", f->kind == API_FORMAT_JSON ? STR("json_object")
+    dialect_write_text(w, "type", f->kind == API_FORMAT_JSON ? STR("json_object")
                                                           : STR("json_schema"));
     if (f->kind == API_FORMAT_SCHEMA) {
-        dialect_ask_put(w, "name", f->name.len ? f->name : STR("answer"));
-        dialect_ask_put_raw(w, "schema", f->text);
-        dialect_ask_put_bool(w, "strict", f->strict);
+        dialect_write_text(w, "name", f->name.len ? f->name : STR("answer"));
+        dialect_write_raw(w, "schema", f->text);
+        dialect_write_bool(w, "strict", f->strict);
     }
     json_close_object(w);
     json_close_object(w);
@@ -268,9 +260,9 @@ static void put_effort(struct json_writer *w, struct dialect_client_state *st)
     }
     json_key_z(w, "reasoning");
     json_open_object(w);
-    dialect_ask_put(w, "effort", str_of(api_request_effort_name(effort)));
+    dialect_write_text(w, "effort", str_of(api_request_effort_name(effort)));
     if (effort != API_EFFORT_NONE)
-        dialect_ask_put(w, "summary", STR("auto"));
+        dialect_write_text(w, "summary", STR("auto"));
     json_close_object(w);
 }
 
@@ -280,14 +272,14 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st)
     uint32_t tokens_max = dialect_ask_tokens_max(st);
     dialect_ask_note_lost(st, API_GIVEN(TEMPERATURE) | API_GIVEN(TOP_P));
     if (tokens_max)
-        dialect_ask_put_u64(w, "max_output_tokens", tokens_max);
+        dialect_write_u64(w, "max_output_tokens", tokens_max);
     if (api_request_is_given(rq, API_FIELD_TEMPERATURE))
-        dialect_ask_put_float(w, "temperature", rq->temperature);
+        dialect_write_float(w, "temperature", rq->temperature);
     if (api_request_is_given(rq, API_FIELD_TOP_P))
-        dialect_ask_put_float(w, "top_p", rq->top_p);
+        dialect_write_float(w, "top_p", rq->top_p);
     if (rq->logprobs) {
-        dialect_ask_put_u64(w, "top_logprobs", rq->logprobs - 1);
-        dialect_ask_put_raw(w, "include", STR("[\"message.output_text.logprobs\"]"));
+        dialect_write_u64(w, "top_logprobs", rq->logprobs - 1);
+        dialect_write_raw(w, "include", STR("[\"message.output_text.logprobs\"]"));
     }
 }
 
@@ -300,15 +292,15 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
     struct json_writer w = json_writer(out);
     st->finds_stop = st->rq->stop_count > 0;
     json_open_object(&w);
-    dialect_ask_put(&w, "model", dialect_ask_model(st));
+    dialect_write_text(&w, "model", dialect_ask_model(st));
     if (!put_input(&w, st, e))
         return false;
     put_tools(&w, st);
     put_format(&w, &st->rq->format);
     put_effort(&w, st);
     put_numbers(&w, st);
-    dialect_ask_put_bool(&w, "store", false);
-    dialect_ask_put_bool(&w, "stream", true);
+    dialect_write_bool(&w, "store", false);
+    dialect_write_bool(&w, "stream", true);
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);
 }

@@ -189,10 +189,28 @@ void dialect_write_text_z(struct json_writer *w, const char *key, const char *te
     dialect_write_text(w, key, str_of(text));
 }
 
+void dialect_write_raw(struct json_writer *w, const char *key, str json)
+{
+    json_key_z(w, key);
+    json_put_raw(w, json);
+}
+
+void dialect_write_bool(struct json_writer *w, const char *key, bool on)
+{
+    json_key_z(w, key);
+    json_put_bool(w, on);
+}
+
 void dialect_write_u64(struct json_writer *w, const char *key, uint64_t n)
 {
     json_key_z(w, key);
     json_put_u64(w, n);
+}
+
+void dialect_write_float(struct json_writer *w, const char *key, float v)
+{
+    json_key_z(w, key);
+    json_put_float(w, v);
 }
 
 void dialect_write_null(struct json_writer *w, const char *key)

@@ -45,7 +45,10 @@ bool dialect_write_append_json(struct dialect_state *st, struct buf *to, const s
 /* A member of the open object. */
 void dialect_write_text(struct json_writer *w, const char *key, str text);
 void dialect_write_text_z(struct json_writer *w, const char *key, const char *text);
+void dialect_write_raw(struct json_writer *w, const char *key, str json);
+void dialect_write_bool(struct json_writer *w, const char *key, bool on);
 void dialect_write_u64(struct json_writer *w, const char *key, uint64_t n);
+void dialect_write_float(struct json_writer *w, const char *key, float v);
 void dialect_write_null(struct json_writer *w, const char *key);
 /* The error of a reply that did not fit. */
 void dialect_write_too_long(const struct dialect_state *st, struct api_error *e);

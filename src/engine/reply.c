@@ -46,20 +46,7 @@ static uint32_t reply_budget(const struct api_request *rq, uint32_t caps)
         return caps & RENDER_CAP_SWITCH ? API_THINK_ENDLESS : 0;
     if (caps & RENDER_CAP_EFFORT)
         return API_THINK_ENDLESS;
-    switch (rq->effort) {
-    case API_EFFORT_MINIMAL:
-        return 512;
-    case API_EFFORT_LOW:
-        return 2048;
-    case API_EFFORT_MEDIUM:
-        return 8192;
-    case API_EFFORT_HIGH:
-        return 32768;
-    case API_EFFORT_DEFAULT: case API_EFFORT_NONE: case API_EFFORT_XHIGH: case API_EFFORT_MAX:
-    case API_EFFORT_COUNT_:
-        break;
-    }
-    return API_THINK_ENDLESS;
+    return api_request_effort_tokens(rq->effort);
 }
 
 /* The closer as the model writes it; harmony goes on to the channel of the answer. */

@@ -14,19 +14,10 @@
 
 uint32_t deadline_think_tokens(enum api_effort effort)
 {
-    switch (effort) {
-    case API_EFFORT_NONE:
-        return 0;
-    case API_EFFORT_MINIMAL:
-        return 512;
-    case API_EFFORT_LOW:
-        return 2048;
-    case API_EFFORT_DEFAULT: case API_EFFORT_MEDIUM:
-        return 8192;
-    case API_EFFORT_HIGH: case API_EFFORT_XHIGH: case API_EFFORT_MAX: case API_EFFORT_COUNT_:
-        break;
-    }
-    return 32768;
+    if (effort == API_EFFORT_DEFAULT)
+        effort = API_EFFORT_MEDIUM;
+    return (uint32_t)base_min(api_request_effort_tokens(effort),
+                              api_request_effort_tokens(API_EFFORT_HIGH));
 }
 
 static int64_t deadline_auto(const struct deadline_input *in)
