@@ -70,6 +70,7 @@ bool output_init(struct output *o, const struct output_options *opt, struct aren
     buf_init(&o->text, OUTPUT_TEXT_MAX);
     buf_init(&o->text_raw, OUTPUT_TEXT_MAX * sizeof(uint16_t));
     buf_init(&o->args, 6 * OUTPUT_TEXT_MAX); /* an escape has six bytes */
+    buf_init(&o->name, OUTPUT_SHAPE_HEAD_MAX);
     buf_init(&o->shown, 8 * OUTPUT_TEXT_MAX);
     buf_init(&o->events, OUTPUT_TEXT_MAX * sizeof(struct output_event));
     return init_stops(o, a, e);
@@ -80,6 +81,7 @@ void output_deinit(struct output *o)
     buf_deinit(&o->text);
     buf_deinit(&o->text_raw);
     buf_deinit(&o->args);
+    buf_deinit(&o->name);
     buf_deinit(&o->shown);
     buf_deinit(&o->events);
 }
@@ -363,17 +365,14 @@ static void show_body(struct output *o, size_t count, bool is_whole)
     output_shape_show(o, count);
 }
 
-/* A reply that begins with an object may be a call without its opener; in a code fence too where
- * the format's models write such. YES: *len bytes of blanks and fence stand in front of it. */
-static enum output_shape_match bare_call(const struct output *o, str text, size_t *len)
+enum output_shape_match output_shape_bare(const struct output_row *r, str text, size_t *len)
 {
     static const str fences[] = {STR_INIT("```json {"), STR_INIT("``` {")};
-    const struct output_row *r = o->o.format.calls;
     size_t blanks = output_shape_blanks(text);
     enum output_shape_match best = OUTPUT_SHAPE_NO;
-    if (o->has_shown || !(r->is_bare || r->reads_bare))
-        return OUTPUT_SHAPE_NO;
     *len = blanks;
+    if (!r->is_bare && !r->reads_bare)
+        return OUTPUT_SHAPE_NO;
     if (blanks == text.len)
         return OUTPUT_SHAPE_PARTLY;
     if (text.p[blanks] == '{')
@@ -399,12 +398,13 @@ static bool body_step(struct output *o, enum output_shape_end end)
         show_body(o, text.len, true);
         return false;
     }
-    enum output_shape_match bare = bare_call(o, text, &len);
+    enum output_shape_match bare = OUTPUT_SHAPE_NO;
+    if (!o->has_shown)
+        bare = output_shape_bare(o->o.format.calls, text, &len);
     if (bare == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_GOES_ON)
         return false;
     if (bare == OUTPUT_SHAPE_YES) {
-        output_call_start(o, true);
-        o->call.look = len;
+        output_call_start_bare(o, len);
         return true;
     }
     uint32_t count = body_markers(o, markers, &openers);
@@ -414,8 +414,7 @@ static bool body_step(struct output *o, enum output_shape_end end)
         return false;
     }
     if (m == OUTPUT_SHAPE_PARTLY && end != OUTPUT_SHAPE_GOES_ON) {
-        bool hides = end == OUTPUT_SHAPE_IS_CUT && text.len - at > 1;
-        show_body(o, hides ? at : text.len, true);
+        show_body(o, end == OUTPUT_SHAPE_IS_CUT ? at : text.len, true);
         return false;
     }
     show_body(o, at, false);

@@ -10,7 +10,9 @@
  *            errors='replace' does. The first stop string to be complete in the content ends the
  *            reply (of several at once the longest). Arguments that got their CALL_END are one JSON
  *            value. Markup of a call never shows; what looked like a call and is none shows once,
- *            as text.
+ *            as text. An object without an opener is a call only when it is whole, names a declared
+ *            tool and has an object of arguments: until then nothing of it is said, else all of it
+ *            is text.
  *
  *     bytes --> UTF-8 --> | text not decided yet | --> phase: THINK, BODY, CALL ... --> events
  *                                                        content --> | held: "\nAli" of a stop |
@@ -42,6 +44,8 @@ struct output_options {
     const struct output_tools *tools; /* NULL: calls are not looked for */
     enum output_begin begin;
     bool one_call;  /* the reply ends after its first complete call */
+    bool is_forced; /* an object without an opener is a call for sure, as a grammar says so or as
+                       the reply goes on inside one: its arguments flow */
     bool keep_stop; /* the stop string itself is shown too */
     const str *stops;
     uint32_t stops_count;
@@ -82,10 +86,11 @@ struct output_call {
     uint32_t stage;         /* the shape's */
     bool is_begun;          /* CALL_BEGIN was said: text is consumed as it is read */
     bool is_list, is_bare;
+    bool has_fence;         /* "```" stands in front of it: one behind it belongs to it */
     size_t look;            /* the next byte to look at */
     struct output_scan scan;
     uint32_t key, level;    /* OBJECT: what the value at this level is */
-    size_t key_from, name_from, name_len, args_from, args_len;
+    size_t key_from, args_from, args_len;
     bool has_name, has_args;
     uint32_t pairs, types;  /* TAGS: parameters so far, types of this one */
     uint32_t nest;          /* LITERAL */
@@ -117,6 +122,7 @@ struct output {
     size_t at;
     uint64_t bytes_in, bytes_at; /* came in; are in front of `at` */
     struct buf args;     /* JSON of the call at hand that was not said yet */
+    struct buf name;     /* of the object at hand, without its escapes */
     struct buf shown;    /* texts of events */
     struct buf events;   /* struct output_event */
 };

@@ -122,16 +122,20 @@ bool output_call_fail(struct output *o, enum output_shape_end end)
         return true;
     }
     o->phase = body_phase(o);
-    if (end == OUTPUT_SHAPE_IS_CUT && (!c->is_bare || c->has_name)) { /* nobody sees half a call */
+    if (end == OUTPUT_SHAPE_IS_CUT && (!c->is_bare || o->o.is_forced)) { /* it was to be a call */
         o->has_broken_call = true;
         output_shape_drop(o, output_shape_rest(o).len);
         return true;
     }
     /* The opener's first letter is text now, so what follows is looked at anew, as what it is. */
-    str text = output_shape_rest(o);
-    size_t count = output_shape_blanks(text) + 1;
+    size_t blanks = output_shape_blanks(output_shape_rest(o));
+    if (o->drops_blanks)
+        output_shape_drop(o, blanks);
+    else
+        output_shape_show(o, blanks);
+    o->drops_blanks = false;
     o->has_shown = true;
-    output_shape_show(o, base_min(count, text.len));
+    output_shape_show(o, base_min(1, output_shape_rest(o).len));
     return true;
 }
 
@@ -167,6 +171,14 @@ void output_call_start(struct output *o, bool is_bare)
     o->call = (struct output_call){.shape = o->o.format.calls->shape, .is_bare = is_bare,
                                    .stage = is_bare ? STAGE_SHAPE : STAGE_OPEN};
     output_scan_init(&o->call.scan);
+}
+
+void output_call_start_bare(struct output *o, size_t look)
+{
+    str head = str_sub(output_shape_rest(o), 0, look);
+    output_call_start(o, true);
+    o->call.look = look;
+    o->call.has_fence = str_find_byte(head, '`') != STR_NONE;
 }
 
 /* Any number of openers: that of the section, of the call, doubled ones. One that is the shape's
@@ -216,56 +228,85 @@ bool output_call_step(struct output *o, enum output_shape_end end)
 
 /* ---- Behind a call ---- */
 
-/* The next of a list, or of bare calls behind a semicolon. */
-static bool next_of_list(struct output *o, str text)
+/* What ends the call or its list; its fence counts once. */
+static enum output_shape_match closer(struct output *o, str text, size_t *len)
 {
-    struct output_call *c = &o->call;
-    bool is_list = c->is_list, is_bare = c->is_bare;
-    size_t n = text.p[0] == ',' || text.p[0] == ';';
+    const struct output_row *r = o->o.format.calls;
+    const str fence = STR("```");
+    const str closes[] = {str_trim(r->args_close), str_trim(r->call_close),
+                          output_call_closer(r->section_close), r->also_close, fence};
+    enum output_shape_match best = OUTPUT_SHAPE_NO;
+    for (size_t i = 0; i < countof(closes); i++) {
+        bool is_fence = str_eq(closes[i], fence);
+        if (closes[i].len == 0 || (is_fence && !o->call.has_fence))
+            continue;
+        enum output_shape_match m = output_shape_is(text, closes[i], len);
+        if (m == OUTPUT_SHAPE_YES) {
+            o->call.has_fence = o->call.has_fence && !is_fence;
+            return m;
+        }
+        best = m > best ? m : best;
+    }
+    return best;
+}
+
+/* The next of a list, or of calls without an opener: *len bytes in front of its object. Until that
+ * is known to be a call, what separates them may be text. */
+static enum output_shape_match next_object(const struct output *o, str text, size_t *len)
+{
+    size_t n = text.p[0] == ',' || text.p[0] == ';', more = 0;
+    if (!o->call.is_list && !o->call.is_bare)
+        return OUTPUT_SHAPE_NO;
     n += output_shape_blanks(str_from(text, n));
-    if (n == text.len || text.p[n] != '{')
-        return false;
-    output_shape_drop(o, n);
-    output_call_start(o, is_bare);
-    c->is_list = is_list;
-    c->stage = STAGE_SHAPE;
-    return true;
+    *len = n;
+    if (n == text.len)
+        return OUTPUT_SHAPE_PARTLY;
+    if (!o->call.is_bare)
+        return text.p[n] == '{' ? OUTPUT_SHAPE_YES : OUTPUT_SHAPE_NO;
+    enum output_shape_match m = output_shape_bare(o->o.format.calls, str_from(text, n), &more);
+    *len += more;
+    return m;
+}
+
+static void start_next(struct output *o, size_t look)
+{
+    bool is_list = o->call.is_list, has_fence = o->call.has_fence;
+    if (o->call.is_bare) {
+        output_call_start_bare(o, look);
+    } else {
+        output_call_start(o, false);
+        o->call.look = look;
+    }
+    o->call.stage = STAGE_SHAPE;
+    o->call.is_list = is_list;
+    o->call.has_fence = o->call.has_fence || has_fence;
 }
 
 bool output_call_after(struct output *o, enum output_shape_end end)
 {
-    const struct output_row *r = o->o.format.calls;
-    const str closes[] = {str_trim(r->args_close), str_trim(r->call_close),
-                          output_call_closer(r->section_close), r->also_close,
-                          r->shape == OUTPUT_SHAPE_NAMED || o->call.is_bare ? STR("```")
-                                                                            : STR("")};
-    size_t len = 0;
-    bool partly = false;
+    size_t len = 0, look = 0;
     output_shape_drop(o, output_shape_blanks(output_shape_rest(o)));
     str text = output_shape_rest(o);
     if (text.len == 0)
         return false;
-    for (size_t i = 0; i < countof(closes); i++) {
-        if (closes[i].len == 0)
-            continue;
-        enum output_shape_match m = output_shape_is(text, closes[i], &len);
-        if (m == OUTPUT_SHAPE_YES) {
-            output_shape_drop(o, len);
-            return true;
-        }
-        partly = partly || m == OUTPUT_SHAPE_PARTLY;
-    }
-    bool separates = text.p[0] == ',' || text.p[0] == ';';
-    bool waits = separates && output_shape_blanks(str_from(text, 1)) + 1 == text.len;
-    if ((partly || waits) && end == OUTPUT_SHAPE_GOES_ON)
-        return false;
-    if ((o->call.is_list || o->call.is_bare) && next_of_list(o, text))
+    enum output_shape_match close = closer(o, text, &len);
+    if (close == OUTPUT_SHAPE_YES) {
+        output_shape_drop(o, len);
         return true;
+    }
+    enum output_shape_match next = next_object(o, text, &look);
+    bool partly = close == OUTPUT_SHAPE_PARTLY || next == OUTPUT_SHAPE_PARTLY;
+    if (partly && end == OUTPUT_SHAPE_GOES_ON)
+        return false;
+    if (next == OUTPUT_SHAPE_YES) {
+        start_next(o, look);
+        return true;
+    }
     if (text.p[0] == '}' || text.p[0] == ']') { /* one too many */
         output_shape_drop(o, 1);
         return true;
     }
-    if (partly && end == OUTPUT_SHAPE_IS_CUT && text.len > 1)
+    if (close == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_IS_CUT)
         output_shape_drop(o, text.len);
     o->phase = body_phase(o);
     return true;

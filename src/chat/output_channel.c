@@ -93,7 +93,7 @@ static bool no_header(struct output *o, enum output_shape_end end)
     o->phase = OUTPUT_PHASE_MESSAGE;
     o->message = API_EVENT_CONTENT;
     o->drops_blanks = false;
-    if (at_mark && text.len > 1)
+    if (at_mark)
         output_shape_drop(o, text.len); /* it was going to be a marker */
     return true;
 }
@@ -158,8 +158,7 @@ static bool message_step(struct output *o, enum output_shape_end end)
         return false;
     }
     if (m == OUTPUT_SHAPE_PARTLY && end != OUTPUT_SHAPE_GOES_ON) {
-        bool hides = end == OUTPUT_SHAPE_IS_CUT && text.len - at > 1;
-        show(o, hides ? at : text.len);
+        show(o, end == OUTPUT_SHAPE_IS_CUT ? at : text.len);
         output_shape_drop(o, output_shape_rest(o).len);
         return false;
     }

@@ -79,10 +79,22 @@ static void put_held_args(struct output *o, str raw)
     arena_deinit(&a);
 }
 
-static str name_text(const struct output *o)
+/* The value that counts is an object, or JSON in JSON that is one. */
+static bool is_object(str raw)
 {
-    const struct output_call *c = &o->call;
-    return str_sub(output_shape_rest(o), c->name_from, c->name_len);
+    const struct json_options opt = {.depth_max = OUTPUT_SCAN_DEPTH_MAX};
+    struct json v, inner;
+    struct arena a;
+    struct err ignored;
+    if (raw.p[0] != '"')
+        return raw.p[0] == '{';
+    arena_init(&a, 8 * raw.len + ((size_t)1 << 21));
+    bool ok = json_parse(&v, raw, &opt, &a, &ignored);
+    str text = ok ? json_text(v, &a) : (str){NULL, 0};
+    ok = text.p && json_parse(&inner, text, &opt, &a, &ignored) &&
+         json_kind(inner) == JSON_KIND_OBJECT;
+    arena_deinit(&a);
+    return ok;
 }
 
 /* The object ended or its name came after the arguments: all that is known is said at once. */
@@ -92,7 +104,7 @@ static bool say_whole(struct output *o, enum output_shape_end end)
     struct arena a;
     arena_init(&a, c->args_len + 64);
     str args = arena_copy(&a, str_sub(output_shape_rest(o), c->args_from, c->args_len));
-    bool ok = args.p && output_call_begin(o, name_text(o), c->look);
+    bool ok = args.p && output_call_begin(o, buf_view(&o->name), c->look);
     if (ok) {
         put_held_args(o, args);
         output_call_done(o);
@@ -112,23 +124,33 @@ static uint32_t key_of(str key)
     return str_eq_z(key, "function") ? KEY_WRAP : KEY_OTHER;
 }
 
-static bool is_plain(str name)
+/* The name without its escapes. False: none that a tool can have. */
+static bool put_name(struct buf *out, str raw)
 {
+    const struct json_options opt = {.depth_max = 1};
+    struct json v;
+    struct arena a;
+    struct err ignored;
+    buf_clear(out);
+    if (raw.len <= 2 || raw.len > 6 * OUTPUT_SHAPE_HEAD_MAX)
+        return false;
+    arena_init(&a, (size_t)1 << 20);
+    str name = json_parse(&v, raw, &opt, &a, &ignored) ? json_text(v, &a) : (str){NULL, 0};
     bool ok = name.len > 0 && name.len <= OUTPUT_SHAPE_HEAD_MAX;
     for (size_t i = 0; i < name.len && ok; i++)
-        ok = (uint8_t)name.p[i] >= 0x20 && name.p[i] != '\\';
+        ok = (uint8_t)name.p[i] >= 0x20;
+    ok = ok && buf_add(out, name);
+    arena_deinit(&a);
     return ok;
 }
 
-/* A name is given without escapes; a bare call must name a declared tool. */
+/* A call without an opener must name a declared tool. */
 static bool take_name(struct output *o)
 {
     struct output_call *c = &o->call;
-    c->name_from = c->key_from;
-    c->name_len = c->look - 1 - c->key_from;
-    c->has_name = true;
-    str name = name_text(o);
-    return is_plain(name) && (!c->is_bare || output_tools_find(o->o.tools, name));
+    str raw = str_sub(output_shape_rest(o), c->key_from - 1, c->look + 1 - c->key_from);
+    c->has_name = put_name(&o->name, raw);
+    return c->has_name && (!c->is_bare || output_tools_find(o->o.tools, buf_view(&o->name)));
 }
 
 /* A key of the object that counts was read to its end. */
@@ -203,11 +225,25 @@ static bool moved(struct output *o, const struct output_scan *was)
     return true;
 }
 
+/* Whether what is read may still become text as a whole. */
+static bool is_held(const struct output *o) { return o->call.is_bare && !o->o.is_forced; }
+
 /* Arguments begin and the name is known: from here on they flow. */
-static bool starts_to_flow(const struct output_call *c, const struct output_scan *was)
+static bool starts_to_flow(const struct output *o, const struct output_scan *was)
 {
-    return c->has_name && c->key == KEY_ARGS && c->scan.depth == was->depth + 1 &&
+    const struct output_call *c = &o->call;
+    return !is_held(o) && c->has_name && c->key == KEY_ARGS && c->scan.depth == was->depth + 1 &&
            was->depth == c->level && was->at == OUTPUT_SCAN_VALUE;
+}
+
+/* Of an object that is whole, or said as if it were. */
+static bool is_call(const struct output *o)
+{
+    const struct output_call *c = &o->call;
+    str args = str_sub(output_shape_rest(o), c->args_from, c->args_len);
+    if (!c->is_bare)
+        return c->has_name;
+    return c->has_name && c->has_args && is_object(args);
 }
 
 static bool object_step(struct output *o, enum output_shape_end end)
@@ -221,17 +257,17 @@ static bool object_step(struct output *o, enum output_shape_end end)
         c->look++;
         if (!moved(o, &was))
             return output_call_fail(o, end);
-        if (starts_to_flow(c, &was)) {
-            if (!output_call_begin(o, name_text(o), c->look))
+        if (starts_to_flow(o, &was)) {
+            if (!output_call_begin(o, buf_view(&o->name), c->look))
                 return output_call_fail(o, end);
             buf_add_byte(&o->args, byte);
             c->stage = STAGE_ARGS;
             return true;
         }
+        bool is_done = c->scan.at == OUTPUT_SCAN_DONE;
         bool is_whole = c->has_name && c->has_args;
-        if (is_whole || c->scan.at == OUTPUT_SCAN_DONE)
-            return c->has_name && (is_whole || !c->is_bare) ? say_whole(o, end)
-                                                            : output_call_fail(o, end);
+        if (is_done || (is_whole && !is_held(o)))
+            return is_call(o) ? say_whole(o, end) : output_call_fail(o, end);
     }
     return end == OUTPUT_SHAPE_GOES_ON ? false : output_call_fail(o, end);
 }
@@ -288,6 +324,7 @@ static bool head_step(struct output *o, enum output_shape_end end)
     str name = head_name(r, str_sub(text, 0, brace));
     if (brace > OUTPUT_SHAPE_HEAD_MAX || name.len == 0)
         return output_call_fail(o, end);
+    c->has_fence = str_find(str_sub(text, 0, brace), STR("```")) != STR_NONE;
     if (!output_call_begin(o, name, c->look + brace))
         return output_call_fail(o, end);
     output_scan_init(&c->scan);

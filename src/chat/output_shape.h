@@ -37,6 +37,9 @@ enum output_shape_match output_shape_is(str text, str marker, size_t *len);
 /* The first place where one of markers begins or may begin; YES: *at, *len; PARTLY: *at. */
 enum output_shape_match output_shape_find(str text, const str *markers, uint32_t count, size_t *at,
                                           size_t *len);
+/* Whether text begins with an object that may be a call without an opener, blanks and, where the
+ * format's models write such, a code fence in front of it: *len bytes. */
+enum output_shape_match output_shape_bare(const struct output_row *r, str text, size_t *len);
 size_t output_shape_blanks(str text);      /* at its beginning */
 size_t output_shape_blanks_last(str text); /* at its end */
 
@@ -45,8 +48,10 @@ size_t output_shape_blanks_last(str text); /* at its end */
 /* What begins a call, "" for none; a list's bracket is not part of it, nor of a closer. */
 str output_call_opener(const struct output_row *r, uint32_t i);
 str output_call_closer(str close);
-/* From BODY: the undecided text begins with an opener; is_bare: with an object, perhaps fenced. */
+/* From BODY: the undecided text begins with an opener. */
 void output_call_start(struct output *o, bool is_bare);
+/* The same without an opener: an object stands behind its first `look` bytes. */
+void output_call_start_bare(struct output *o, size_t look);
 bool output_call_step(struct output *o, enum output_shape_end end);
 bool output_call_after(struct output *o, enum output_shape_end end);
 /* Says CALL_BEGIN and hides the first `used` undecided bytes. False: a bare call of a tool that was

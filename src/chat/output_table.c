@@ -1,5 +1,7 @@
 #include "chat/output_table.h"
 
+#include <string.h>
+
 
 /* Sources: the templates in tests/golden/templates, what they print for calls (tool_parallel), and
  * the model pages. The order is that of detection: a format whose markers hold another one's comes
@@ -190,4 +192,12 @@ str output_table_opener(const struct output_row *row, char *text, size_t size)
             text[len++] = part.p[k];
     }
     return str_trim(str_view(text, len));
+}
+
+bool output_table_can_name(const struct output_row *row, str name)
+{
+    bool ok = true;
+    for (size_t i = 0; i < name.len && ok && row->shape != OUTPUT_SHAPE_OBJECT; i++)
+        ok = name.p[i] == 0 || !strchr(" \t\r\n<>{}[]()\"`", name.p[i]);
+    return ok;
 }

@@ -86,4 +86,8 @@ BASE_USE_RESULT bool output_table_choose(struct output_format *out, str name,
  * ends; into text[size], cut there. "" for is_bare formats without an opener. */
 str output_table_opener(const struct output_row *row, char *text, size_t size);
 
+/* Whether this format can say a tool of that name: a JSON string holds any, other heads end at
+ * blanks, quotes and brackets. */
+bool output_table_can_name(const struct output_row *row, str name);
+
 #endif

@@ -13,7 +13,7 @@ static bool start_step(struct output *o, enum output_shape_end end)
         output_shape_drop(o, blanks + len);
         o->phase = OUTPUT_PHASE_THINK;
         o->drops_blanks = true;
-    } else if (m == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_IS_CUT && text.len > blanks + 1) {
+    } else if (m == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_IS_CUT) {
         output_shape_drop(o, text.len);
     }
     return true;
@@ -37,7 +37,7 @@ static bool block_step(struct output *o, enum output_shape_end end)
         at = text.len;
     size_t blanks = output_shape_blanks_last(str_sub(text, 0, at));
     if (m != OUTPUT_SHAPE_YES && end != OUTPUT_SHAPE_GOES_ON) {
-        bool hides = m == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_IS_CUT && text.len - at > 1;
+        bool hides = m == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_IS_CUT;
         output_shape_think(o, hides ? at - blanks : text.len);
         output_shape_drop(o, output_shape_rest(o).len);
         return false;

@@ -85,6 +85,18 @@ static bool reply_needs_types(const struct output_row *row)
     return row->shape == OUTPUT_SHAPE_TAGS && str_eq(row->key_text, row->key_json);
 }
 
+static bool reply_check_names(const struct output_row *row, const struct output_tools *tools,
+                              struct api_error *e)
+{
+    for (uint32_t i = 0; i < tools->rows_count; i++)
+        if (!output_table_can_name(row, tools->rows[i].name))
+            return api_error_set(e, ERR_REQUEST, NULL, STR("tools"), "tools: the name '%.*s' cannot"
+                                 " be said in this model's form of calls (%.*s), which ends a name"
+                                 " at blanks, quotes and brackets",
+                                 STR_ARG(str_sub(tools->rows[i].name, 0, 64)), STR_ARG(row->name));
+    return true;
+}
+
 /* --- making it ------------------------------------------------------------------------------ */
 
 bool reply_make(struct reply *out, const struct prompt_model *m, const struct api_request *rq,
@@ -109,9 +121,23 @@ bool reply_make(struct reply *out, const struct prompt_model *m, const struct ap
                                                        : output_tools_names(tools, rq, a, &why);
         if (!ok)
             return api_error_set(e, why.code, NULL, STR("tools"), "%s", why.text);
+        if (!reply_check_names(out->format.calls, tools, e))
+            return false;
         out->tools = tools;
     }
     return reply_close_ids(out, m, a, e);
+}
+
+/* The reply goes on behind a call, which may not be whole. */
+static bool reply_resumes_call(const struct api_request *rq, uint32_t choice)
+{
+    for (uint32_t i = 0; rq->resume && i < rq->resume->partials_count; i++) {
+        const struct api_partial *p = &rq->resume->partials[i];
+        uint32_t count = p->message.parts_count;
+        if (p->choice == choice && count && p->message.parts[count - 1].kind == API_PART_CALL)
+            return true;
+    }
+    return false;
 }
 
 struct output_options reply_output(const struct reply *r, const struct api_request *rq,
@@ -119,6 +145,7 @@ struct output_options reply_output(const struct reply *r, const struct api_reque
 {
     return (struct output_options){
         .format = r->format, .tools = r->tools, .begin = r->begin, .one_call = r->one_call,
+        .is_forced = rq->tool_choice >= API_TOOL_CHOICE_REQUIRED || reply_resumes_call(rq, choice),
         .stops = rq->stop, .stops_count = rq->stop_count, .keep_stop = rq->keep_stop,
         .id_seed = digest_xxh3_128(str_view(ids, count * sizeof *ids),
                                    api_request_seed(rq, choice))};

@@ -97,7 +97,8 @@ static void test_what_was_streamed_of_a_call_that_breaks_stands_and_has_no_end(v
         {"<tool_call>{\"name\": \"search\", \"arguments\": {\"q\": \"ab", "C:search:{\"q\": \"ab"},
         {"ok\n<tool_call>{\"name\": \"sea", "T:ok"},
         {"ok <tool_", "T:ok "},
-        {"ok <", "T:ok <"},
+        {"ok <", "T:ok "}, /* it was going to be a marker */
+        {"<", ""},
         {"<tool_call>{\"name\": \"noargs\", \"arguments\": {}}", "C:noargs:{}\nE"},
         {"<tool_call>{\"name\": \"noargs\", \"arguments\": {}}\n</tool_call>\n<tool",
          "C:noargs:{}\nE"},
@@ -191,12 +192,109 @@ static void test_hermes_models_that_forget_the_opener_are_understood(void **stat
         {"``", "T:``"},
     };
     static const struct row cuts[] = {
-        {"```json\n{\"name\": \"get_weather\", \"argu", ""},
+        {"```json\n{\"name\": \"get_weather\", \"argu",
+         "T:```json\n{\"name\": \"get_weather\", \"argu"},
         {"```json\n{\"na", "T:```json\n{\"na"},
-        {"{\"name\": \"search\", \"arguments\": {\"q\": \"ab", "C:search:{\"q\": \"ab"},
+        {"{\"name\": \"search\", \"arguments\": {\"q\": \"ab",
+         "T:{\"name\": \"search\", \"arguments\": {\"q\": \"ab"},
     };
     check(&r, rows, countof(rows));
     check(&cut, cuts, countof(cuts));
+}
+
+/* Nothing marks it, so nothing of it may be said before it is whole. */
+static void test_a_call_without_opener_is_whole_or_text(void **state)
+{
+    (void)state;
+    const struct output_run hermes = {.format = "hermes"}, llama3 = {.format = "llama3"};
+    const struct output_run thinks = {.format = "hermes", .think = "think"};
+    static const struct row rows[] = {
+        /* The object does not end, breaks off, or has arguments that are none. */
+        {"{\"name\": \"search\", \"arguments\": {\"q\": \"ab",
+         "T:{\"name\": \"search\", \"arguments\": {\"q\": \"ab"},
+        {"{\"name\": \"noargs\", \"arguments\": {}",
+         "T:{\"name\": \"noargs\", \"arguments\": {}"},
+        {"```json\n{\"name\": \"search\", \"arguments\": {\"q\": oops}}\n```\n",
+         "T:```json\n{\"name\": \"search\", \"arguments\": {\"q\": oops}}\n```\n"},
+        {"{\"name\": \"noargs\", \"arguments\": {}, and so on",
+         "T:{\"name\": \"noargs\", \"arguments\": {}, and so on"},
+        {"{\"name\": \"noargs\", \"arguments\": [1]}",
+         "T:{\"name\": \"noargs\", \"arguments\": [1]}"},
+        {"{\"name\": \"noargs\", \"arguments\": true}",
+         "T:{\"name\": \"noargs\", \"arguments\": true}"},
+        {"{\"name\": \"noargs\", \"arguments\": null}",
+         "T:{\"name\": \"noargs\", \"arguments\": null}"},
+        {"{\"name\": \"noargs\", \"arguments\": \"x\"}",
+         "T:{\"name\": \"noargs\", \"arguments\": \"x\"}"},
+        {"{\"name\": \"noargs\", \"arguments\": \"[]\"}",
+         "T:{\"name\": \"noargs\", \"arguments\": \"[]\"}"},
+        {"{\"name\": \"search\", \"arguments\": \"{\\\"q\\\": 1}\"}",
+         "C:search:{\"q\": 1}\nE"},
+        {"{\"arguments\": {\"q\": 1}, \"name\": \"search\", \"id\": 7}\nOk",
+         "C:search:{\"q\": 1}\nE\nT:Ok"},
+        /* What follows a call: another one, or text that keeps its fence and its separator. */
+        {"```json\n{\"name\": \"noargs\", \"arguments\": {}}\n```\n```json\n{\"name\": "
+         "\"search\", "
+         "\"arguments\": {\"q\": \"a\"}}\n```",
+         "C:noargs:{}\nE\nC:search:{\"q\": \"a\"}\nE"},
+        {"```json\n{\"name\": \"noargs\", \"arguments\": {}}\n```\n\n```json\n{\"a\": 1}\n```",
+         "C:noargs:{}\nE\nT:```json\n{\"a\": 1}\n```"},
+        {"```json\n{\"name\": \"noargs\", \"arguments\": {}}\n{\"name\": \"noargs\", "
+         "\"arguments\": {}}\n```\n```python\nx\n```",
+         "C:noargs:{}\nE\nC:noargs:{}\nE\nT:```python\nx\n```"},
+        {"{\"name\": \"noargs\", \"arguments\": {}}\n```python\nx = {}\n```",
+         "C:noargs:{}\nE\nT:```python\nx = {}\n```"},
+        {"{\"name\": \"noargs\", \"arguments\": {}}; {\"b\": 1}",
+         "C:noargs:{}\nE\nT:; {\"b\": 1}"},
+        {"{\"name\": \"noargs\", \"arguments\": {}}, then", "C:noargs:{}\nE\nT:, then"},
+    };
+    static const struct row parameters[] = {
+        {"{\"name\": \"search\", \"parameters\": {\"q\": \"ab", "T:{\"name\": \"search\", "
+         "\"parameters\": {\"q\": \"ab"},
+        {"{\"name\": \"search\", \"parameters\": [1]}",
+         "T:{\"name\": \"search\", \"parameters\": [1]}"},
+        {"<|python_tag|>{\"name\": \"search\", \"parameters\": {\"q\": \"ab",
+         "C:search:{\"q\": \"ab"},
+    };
+    static const struct row behind[] = {
+        {"<think>\nhm\n</think>\n\n{\"a\": 1}", "R:hm\nT:{\"a\": 1}"},
+        {"<think>hm</think>\n\n{\"name\": \"noargs\", \"arguments\": {}}",
+         "R:hm\nC:noargs:{}\nE"},
+    };
+    check(&hermes, rows, countof(rows));
+    check(&llama3, parameters, countof(parameters));
+    check(&thinks, behind, countof(behind));
+}
+
+static void test_a_forced_call_flows_and_shows_nothing_of_its_markup(void **state)
+{
+    (void)state;
+    const struct output_run cut = {.format = "hermes", .is_cut = true, .is_forced = true};
+    const struct output_run bare = {.format = "llama3", .is_cut = true, .is_forced = true};
+    output_run_check(&cut, "<", "");
+    output_run_check(&cut, "<tool_call>\n{\"na", "");
+    output_run_check(&bare, "{", "");
+    output_run_check(&bare, "{\"name\": \"sear", "");
+    output_run_check(&bare, "{\"name\": \"search\", \"parameters\": {\"q\": \"a",
+                     "C:search:{\"q\": \"a");
+}
+
+static void test_names_may_need_escapes(void **state)
+{
+    (void)state;
+    const struct output_run hermes = {
+        .format = "hermes",
+        .tools = "[{\"name\": \"say \\\"hi\\\"\"}, {\"name\": \"C:\\\\dir\"}]"};
+    static const struct row rows[] = {
+        {"<tool_call>\n{\"name\": \"say \\\"hi\\\"\", \"arguments\": {}}\n</tool_call>",
+         "C:say \"hi\":{}\nE"},
+        {"{\"name\": \"C:\\\\dir\", \"arguments\": {\"a\": 1}}", "C:C:\\dir:{\"a\": 1}\nE"},
+        {"<tool_call>{\"name\": \"a\\nb\", \"arguments\": {}}</tool_call>",
+         "T:<tool_call>{\"name\": \"a\\nb\", \"arguments\": {}}</tool_call>"},
+        {"<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>",
+         "T:<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>"},
+    };
+    check(&hermes, rows, countof(rows));
 }
 
 static void test_mistral_in_both_forms(void **state)
@@ -211,6 +309,8 @@ static void test_mistral_in_both_forms(void **state)
         {"[TOOL_CALLS] [{\"name\": \"noargs\", \"arguments\": {}}, {\"name\": \"search\", "
          "\"arguments\": {\"q\": \"]\"}, \"id\": \"abcdefgh1\"}]",
          "C:noargs:{}\nE\nC:search:{\"q\": \"]\"}\nE"},
+        {"[TOOL_CALLS]noargs[ARGS]{}\n```python\nx\n```", "C:noargs:{}\nE\nT:```python\nx\n```"},
+        {"[TOOL_CALLS]noargs\n```json\n{}\n```\nOk", "C:noargs:{}\nE\nT:Ok"},
         {"[TOOL_CALLS][ARGS]{}", "T:[TOOL_CALLS][ARGS]{}"},
         {"a [TOOL", "T:a [TOOL"},
     };
@@ -271,6 +371,9 @@ int main(void)
         cmocka_unit_test(test_without_tools_markers_are_text),
         cmocka_unit_test(test_stop_strings_apply_to_content_alone),
         cmocka_unit_test(test_hermes_models_that_forget_the_opener_are_understood),
+        cmocka_unit_test(test_a_call_without_opener_is_whole_or_text),
+        cmocka_unit_test(test_a_forced_call_flows_and_shows_nothing_of_its_markup),
+        cmocka_unit_test(test_names_may_need_escapes),
         cmocka_unit_test(test_mistral_in_both_forms),
         cmocka_unit_test(test_deepseek_in_both_forms),
         cmocka_unit_test(test_llama3_bare_or_behind_the_python_tag),

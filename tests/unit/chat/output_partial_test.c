@@ -75,7 +75,7 @@ static void test_every_format_reads_back_what_it_wrote(void **state)
         for (size_t i = 0; i < countof(replies); i++) {
             char format[32];
             const struct output_row *row = &output_table_rows[f];
-            const struct output_run r = {.format = format, .is_cut = true};
+            const struct output_run r = {.format = format, .is_cut = true, .is_forced = true};
             snprintf(format, sizeof format, "%.*s", STR_ARG(row->name));
             buf_clear(&w.text);
             buf_clear(&w.marks);

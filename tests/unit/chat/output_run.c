@@ -134,6 +134,7 @@ void output_run(const struct output_run *r, str text, size_t first, size_t piece
         .format = {r->format && *r->format ? output_table_find(str_of(r->format)) : NULL,
                    think_of(r->think)},
         .tools = r->no_tools ? NULL : &tools, .begin = r->begin, .one_call = r->one_call,
+        .is_forced = r->is_forced,
         .stops = stops, .stops_count = stops_count, .id_seed = {1, 2}};
     assert_true(!r->format || !*r->format || opt.format.calls);
     buf_clear(&said->lines);

@@ -20,7 +20,7 @@ struct output_run {
     enum output_begin begin;
     const char *stops[4];
     const char *tools; /* JSON array of {"name", "custom", "parameters"}; NULL: output_run_tools */
-    bool no_tools, one_call, is_cut;
+    bool no_tools, one_call, is_cut, is_forced;
 };
 extern const char output_run_tools[];
 

@@ -96,12 +96,26 @@ static void test_every_format_has_an_opener_or_begins_bare(void **state)
     }
 }
 
+static void test_a_name_that_a_format_cannot_say_is_known(void **state)
+{
+    (void)state;
+    static const char *const odd[] = {"a b", "a\"b", "a<b", "f(x)", "a{", "a[0]", "a`b"};
+    for (uint32_t i = 0; i < output_table_count; i++) {
+        const struct output_row *row = &output_table_rows[i];
+        assert_true(output_table_can_name(row, STR("mcp__files.read-v2:x/y\\z")));
+        for (size_t k = 0; k < countof(odd); k++)
+            assert_int_equal(output_table_can_name(row, str_of(odd[k])),
+                             row->shape == OUTPUT_SHAPE_OBJECT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_template_tells_its_format),
         cmocka_unit_test(test_a_name_goes_before_the_template_and_the_architecture_last),
         cmocka_unit_test(test_every_format_has_an_opener_or_begins_bare),
+        cmocka_unit_test(test_a_name_that_a_format_cannot_say_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void test_the_first_block_is_reasoning_and_a_later_marker_text(void **sta
         /* Not closed: all is reasoning. */
         {"why </thin", OUTPUT_BEGIN_THINKING, false, "R:why </thin"},
         {"why </thin", OUTPUT_BEGIN_THINKING, true, "R:why"},
-        {"why <", OUTPUT_BEGIN_THINKING, true, "R:why <"},
+        {"why <", OUTPUT_BEGIN_THINKING, true, "R:why"},
         {"<thi", OUTPUT_BEGIN_FRESH, false, "T:<thi"},
         {"<thi", OUTPUT_BEGIN_FRESH, true, ""},
         {"", OUTPUT_BEGIN_THINKING, false, ""},
