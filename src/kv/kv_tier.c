@@ -1,0 +1,844 @@
+#include "kv/kv_tier.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Entries are pages of one group; a list has them from the one used longest ago. Buffers are of a
+ * group. A page on its way: FILL -> WRITE -> KEPT or free; READ -> KEPT or free once nobody has it.
+ * Tickets are the numbers of kv_tier_get. */
+
+#define TIER_FILE_BYTES ((uint64_t)64 << 20) /* a file; less where the limit is small */
+#define TIER_FILES_OF_LIMIT 8u
+#define TIER_LOOK 16u           /* oldest leaves that an eviction chooses from, as kv_trie */
+#define TIER_TICKETS 256u
+#define TIER_BUFFERS_MIN 8u     /* of a group: a step writes and reads some at once */
+#define TIER_FULL_NS (30 * INT64_C(1000000000)) /* a full disk is asked again after so long */
+#define TIER_READ_ERRORS_MAX 3u
+#define TIER_INIT_BYTES ((size_t)TIER_FORMAT_SLOTS_MAX * TIER_FORMAT_RECORD_SIZE)
+
+enum tier_state { TIER_STATE_FREE, TIER_STATE_FILL, TIER_STATE_WRITE, TIER_STATE_READ,
+                  TIER_STATE_KEPT };
+
+struct tier_id { /* key of the map: no padding */
+    struct kv_key key;
+    uint32_t group;
+};
+
+struct tier_entry {
+    struct tier_id id;
+    struct kv_key parent;
+    uint32_t depth, children; /* children: a hint; a parent that came later knows of none */
+    uint32_t buffer, place;   /* NONE: not there; place = file * SLOTS_MAX + slot */
+    uint32_t older, newer;    /* newer is the next free one while it is not used */
+    uint64_t used, used_s, sum;
+    bool is_written;          /* the place holds it */
+    bool is_touched;          /* used since its record was written */
+};
+
+struct tier_buffer {
+    uint8_t *bytes;
+    uint32_t group, entry, lent; /* lent: tickets that have not ended */
+    enum tier_state state;
+    bool is_recent;
+};
+
+struct tier_ticket { /* buffer NONE: the page is lost */
+    uint32_t buffer;
+    bool is_used, is_told, is_lost;
+};
+
+struct tier_file { struct tier_header header; bool is_there, is_bad; };
+
+struct tier_places { /* of a group */
+    uint32_t *free; /* [free_count] */
+    uint32_t free_count, places, places_max, file_slots;
+    uint32_t buffer_first, buffer_count, hand, buffers_free;
+};
+
+struct kv_tier {
+    struct kv_tier_options o;
+    struct tier_entry *entries;
+    uint32_t entries_max, entries_used, entry_free; /* used: ever; free: a list by newer */
+    uint32_t oldest[KV_GROUPS_MAX], newest[KV_GROUPS_MAX];
+    struct map by_id;
+    struct tier_buffer *buffers;
+    uint32_t buffers_count, filling, busy, writes_busy;
+    struct tier_file *files; /* [TIER_DISK_FILES_MAX] */
+    struct tier_places groups[KV_GROUPS_MAX];
+    struct tier_ticket tickets[TIER_TICKETS];
+    uint32_t told; /* tickets whose answer waits to be taken */
+    uint64_t clock;
+    int64_t full_until_ns;
+    uint32_t read_errors;
+    struct kv_tier_stats stats;
+};
+
+void kv_tier_key(struct kv_key *out, const struct kv_key *parent, str scope,
+                 const int32_t tokens[KV_PAGE_TOKENS])
+{
+    struct digest_sha256 d;
+    struct err ignored;
+    uint64_t len = scope.len; /* so that no two sequences of fields are the same bytes */
+    digest_sha256_init(&d);
+    digest_sha256_add(&d, parent ? str_view(parent, sizeof *parent) : STR("shoal prefix"));
+    digest_sha256_add(&d, str_view(&len, sizeof len));
+    digest_sha256_add(&d, scope);
+    digest_sha256_add(&d, str_view(tokens, KV_PAGE_TOKENS * sizeof *tokens));
+    if (!digest_sha256_end(&d, out->bytes, &ignored))
+        digest_random(out->bytes, sizeof out->bytes); /* a key that nothing has: no hit */
+}
+
+/* --- the list and the map ------------------------------------------------------------------ */
+
+static bool kv_tier_uses_disk(const struct kv_tier *t) { return t->o.disk && !t->stats.is_off; }
+
+static uint32_t kv_tier_find(const struct kv_tier *t, const struct kv_key *key, uint32_t group)
+{
+    struct tier_id id = {.group = group, .key = *key};
+    return (uint32_t)map_value(&t->by_id, str_view(&id, sizeof id), KV_TIER_NONE);
+}
+
+static bool kv_tier_can_read(const struct kv_tier *t, const struct tier_entry *n)
+{
+    return n->buffer != KV_TIER_NONE || (n->is_written && kv_tier_uses_disk(t));
+}
+
+static void kv_tier_unlist(struct kv_tier *t, uint32_t i)
+{
+    struct tier_entry *n = &t->entries[i];
+    uint32_t *oldest = &t->oldest[n->id.group], *newest = &t->newest[n->id.group];
+    *(n->older == KV_TIER_NONE ? oldest : &t->entries[n->older].newer) = n->newer;
+    *(n->newer == KV_TIER_NONE ? newest : &t->entries[n->newer].older) = n->older;
+}
+
+static void kv_tier_list(struct kv_tier *t, uint32_t i)
+{
+    struct tier_entry *n = &t->entries[i];
+    uint32_t *oldest = &t->oldest[n->id.group], *newest = &t->newest[n->id.group];
+    n->older = *newest;
+    n->newer = KV_TIER_NONE;
+    *(*newest == KV_TIER_NONE ? oldest : &t->entries[*newest].newer) = i;
+    *newest = i;
+    n->used = ++t->clock;
+}
+
+static void kv_tier_free_place(struct kv_tier *t, uint32_t group, uint32_t place)
+{
+    struct tier_places *g = &t->groups[group];
+    if (t->files[place / TIER_FORMAT_SLOTS_MAX].is_bad)
+        return;
+    must(g->free_count < g->places_max);
+    g->free[g->free_count++] = place;
+}
+
+/* No buffer, no order under way. */
+static void kv_tier_remove(struct kv_tier *t, uint32_t i, bool is_place_good)
+{
+    struct tier_entry *n = &t->entries[i];
+    must(n->buffer == KV_TIER_NONE);
+    uint32_t parent = kv_tier_find(t, &n->parent, n->id.group);
+    if (parent != KV_TIER_NONE && t->entries[parent].children)
+        t->entries[parent].children--;
+    if (n->place != KV_TIER_NONE) {
+        t->stats.disk_bytes -= t->o.layout->page_size[n->id.group];
+        if (is_place_good)
+            kv_tier_free_place(t, n->id.group, n->place);
+    }
+    map_delete(&t->by_id, str_view(&n->id, sizeof n->id));
+    kv_tier_unlist(t, i);
+    n->is_written = false;
+    n->newer = t->entry_free;
+    t->entry_free = i;
+    t->stats.entries--;
+}
+
+/* A place or a buffer for each: there are enough. */
+static uint32_t kv_tier_add(struct kv_tier *t, const struct kv_tier_page *p)
+{
+    bool is_new = t->entry_free == KV_TIER_NONE;
+    uint32_t i = is_new ? t->entries_used : t->entry_free;
+    if (i == t->entries_max)
+        return KV_TIER_NONE;
+    struct tier_entry *n = &t->entries[i];
+    uint32_t next = is_new ? KV_TIER_NONE : n->newer;
+    *n = (struct tier_entry){.id = {.key = p->key, .group = p->group}, .parent = p->parent,
+                             .depth = p->depth, .buffer = KV_TIER_NONE, .place = KV_TIER_NONE};
+    if (!map_put(&t->by_id, str_view(&n->id, sizeof n->id), i)) {
+        n->newer = next;
+        return KV_TIER_NONE;
+    }
+    t->entry_free = next;
+    t->entries_used += is_new;
+    uint32_t parent = kv_tier_find(t, &n->parent, p->group);
+    if (parent != KV_TIER_NONE)
+        t->entries[parent].children++;
+    kv_tier_list(t, i);
+    t->stats.entries++;
+    return i;
+}
+
+void kv_tier_touch(struct kv_tier *t, const struct kv_key *key, uint32_t group)
+{
+    uint32_t i = kv_tier_find(t, key, group);
+    if (i == KV_TIER_NONE)
+        return;
+    kv_tier_unlist(t, i);
+    kv_tier_list(t, i);
+    t->entries[i].used_s = (uint64_t)(chrono_unix_ms(&t->o.clock) / 1000);
+    t->entries[i].is_touched = true;
+    if (t->entries[i].buffer != KV_TIER_NONE)
+        t->buffers[t->entries[i].buffer].is_recent = true;
+}
+
+bool kv_tier_has(const struct kv_tier *t, const struct kv_key *key, uint32_t group)
+{
+    uint32_t i = kv_tier_find(t, key, group);
+    return i != KV_TIER_NONE && kv_tier_can_read(t, &t->entries[i]);
+}
+
+bool kv_tier_is_safe(const struct kv_tier *t, const struct kv_key *key, uint32_t group)
+{
+    uint32_t i = kv_tier_find(t, key, group);
+    if (i == KV_TIER_NONE)
+        return false;
+    return kv_tier_uses_disk(t) ? t->entries[i].place != KV_TIER_NONE
+                                : t->entries[i].buffer != KV_TIER_NONE;
+}
+
+/* --- buffers ------------------------------------------------------------------------------- */
+
+static void kv_tier_set_state(struct kv_tier *t, struct tier_buffer *b, enum tier_state state)
+{
+    struct tier_places *g = &t->groups[b->group];
+    g->buffers_free -= b->state == TIER_STATE_FREE;
+    t->stats.ram_bytes -= b->state == TIER_STATE_KEPT ? t->o.layout->page_size[b->group] : 0;
+    b->state = state;
+    g->buffers_free += state == TIER_STATE_FREE;
+    t->stats.ram_bytes += state == TIER_STATE_KEPT ? t->o.layout->page_size[b->group] : 0;
+}
+
+/* The entry loses its buffer; without a place it has nothing left. */
+static void kv_tier_drop_buffer(struct kv_tier *t, uint32_t buffer)
+{
+    struct tier_buffer *b = &t->buffers[buffer];
+    struct tier_entry *n = &t->entries[b->entry];
+    kv_tier_set_state(t, b, TIER_STATE_FREE);
+    n->buffer = KV_TIER_NONE;
+    if (n->place == KV_TIER_NONE)
+        kv_tier_remove(t, b->entry, true);
+    b->entry = KV_TIER_NONE;
+}
+
+/* A hand goes round: who was used since it came by last stays once more. */
+static uint32_t kv_tier_take_buffer(struct kv_tier *t, uint32_t group)
+{
+    struct tier_places *g = &t->groups[group];
+    for (uint32_t tries = 0; tries < 2 * g->buffer_count; tries++) {
+        uint32_t i = g->buffer_first + g->hand;
+        struct tier_buffer *b = &t->buffers[i];
+        g->hand = (g->hand + 1) % g->buffer_count;
+        if (b->state == TIER_STATE_FREE)
+            return i;
+        if (b->state != TIER_STATE_KEPT || b->lent || g->buffers_free)
+            continue;
+        if (b->is_recent) {
+            b->is_recent = false;
+            continue;
+        }
+        kv_tier_drop_buffer(t, i);
+        t->stats.evictions++;
+        return i;
+    }
+    return KV_TIER_NONE;
+}
+
+/* Nobody writes or reads it any more. */
+static void kv_tier_settle(struct kv_tier *t, uint32_t buffer)
+{
+    struct tier_buffer *b = &t->buffers[buffer];
+    if (!b->lent && !t->o.keeps_ram)
+        kv_tier_drop_buffer(t, buffer);
+}
+
+uint32_t kv_tier_room(const struct kv_tier *t, uint32_t group)
+{
+    const struct tier_places *g = &t->groups[group];
+    uint32_t room = g->buffers_free;
+    for (uint32_t i = 0; t->o.keeps_ram && !room && i < g->buffer_count; i++)
+        room += t->buffers[g->buffer_first + i].state == TIER_STATE_KEPT;
+    return room;
+}
+
+uint32_t kv_tier_busy(const struct kv_tier *t) { return t->busy; }
+
+/* --- places in files ----------------------------------------------------------------------- */
+
+/* What it saves: the work of its tokens (attention makes deep pages dearer) by the bytes it takes,
+ * the less the longer nobody asked. */
+static double kv_tier_worth(const struct kv_tier *t, const struct tier_entry *n)
+{
+    double age = (double)(t->clock - n->used) + 1;
+    return (1 + n->depth / 256.0) / age;
+}
+
+/* Bytes are those of the group, the same for all that are compared. */
+static uint32_t kv_tier_worst(const struct kv_tier *t, uint32_t group)
+{
+    uint32_t worst = KV_TIER_NONE, looked = 0;
+    double least = 0;
+    for (uint32_t i = t->oldest[group]; i != KV_TIER_NONE && looked < TIER_LOOK;
+         i = t->entries[i].newer) {
+        const struct tier_entry *n = &t->entries[i];
+        if (!n->is_written || n->children || n->buffer != KV_TIER_NONE)
+            continue;
+        double worth = kv_tier_worth(t, n);
+        if (worst == KV_TIER_NONE || worth < least) {
+            worst = i;
+            least = worth;
+        }
+        looked++;
+    }
+    return worst;
+}
+
+static bool kv_tier_start(struct kv_tier *t, const struct tier_order *o)
+{
+    if (!t->o.disk->start(t->o.disk->self, o))
+        return false;
+    t->busy++;
+    t->writes_busy += o->kind == TIER_ORDER_WRITE || o->kind == TIER_ORDER_TOUCH;
+    return true;
+}
+
+static void kv_tier_add_places(struct kv_tier *t, uint32_t group, uint32_t file, uint32_t slots)
+{
+    struct tier_places *g = &t->groups[group];
+    for (uint32_t i = slots; i-- > 0;)
+        g->free[g->free_count++] = file * TIER_FORMAT_SLOTS_MAX + i;
+    g->places += slots;
+}
+
+static bool kv_tier_make_file(struct kv_tier *t, uint32_t group)
+{
+    struct tier_places *g = &t->groups[group];
+    uint32_t file = 0;
+    while (file < TIER_DISK_FILES_MAX && t->files[file].is_there)
+        file++;
+    if (file == TIER_DISK_FILES_MAX || g->places + g->file_slots > g->places_max)
+        return false;
+    struct tier_order o = {.kind = TIER_ORDER_MAKE, .file = file,
+                           .floor_bytes = t->o.floor_bytes};
+    o.header = (struct tier_header){.owner = t->o.owner, .group = group, .slots = g->file_slots,
+                                    .page_size = t->o.layout->page_size[group]};
+    memcpy(o.header.build, t->o.build, base_min(strlen(t->o.build), sizeof o.header.build - 1));
+    memcpy(o.header.model, t->o.model, base_min(strlen(t->o.model), sizeof o.header.model - 1));
+    if (!kv_tier_start(t, &o))
+        return false;
+    t->files[file] = (struct tier_file){.header = o.header, .is_there = true};
+    t->stats.files++;
+    kv_tier_add_places(t, group, file, g->file_slots);
+    return true;
+}
+
+static uint32_t kv_tier_take_place(struct kv_tier *t, uint32_t group)
+{
+    struct tier_places *g = &t->groups[group];
+    if (t->full_until_ns && chrono_ns(&t->o.clock) < t->full_until_ns)
+        return KV_TIER_NONE;
+    if (!g->free_count && !kv_tier_make_file(t, group)) {
+        uint32_t worst = kv_tier_worst(t, group);
+        if (worst == KV_TIER_NONE)
+            return KV_TIER_NONE;
+        kv_tier_remove(t, worst, true);
+        t->stats.evictions++;
+    }
+    return g->free_count ? g->free[--g->free_count] : KV_TIER_NONE;
+}
+
+/* A file that could not be made: its places are none. */
+static void kv_tier_lose_file(struct kv_tier *t, uint32_t file, uint32_t group)
+{
+    struct tier_places *g = &t->groups[group];
+    uint32_t kept = 0;
+    t->files[file].is_bad = true;
+    for (uint32_t i = 0; i < g->free_count; i++)
+        if (g->free[i] / TIER_FORMAT_SLOTS_MAX != file)
+            g->free[kept++] = g->free[i];
+    g->free_count = kept;
+    g->places -= t->files[file].header.slots;
+    t->stats.files--;
+}
+
+/* --- orders -------------------------------------------------------------------------------- */
+
+static struct tier_order kv_tier_order(const struct kv_tier *t, enum tier_order_kind kind,
+                                       uint32_t entry)
+{
+    const struct tier_entry *n = &t->entries[entry];
+    uint32_t file = n->place / TIER_FORMAT_SLOTS_MAX;
+    return (struct tier_order){
+        .kind = kind, .file = file, .slot = n->place % TIER_FORMAT_SLOTS_MAX, .tag = entry,
+        .header = t->files[file].header,
+        .record = {.key = n->id.key, .parent = n->parent, .depth = n->depth,
+                   .used_s = n->used_s, .sum = n->sum},
+        .bytes = n->buffer == KV_TIER_NONE ? NULL : t->buffers[n->buffer].bytes};
+}
+
+/* Puts the filled buffer on its way to a file, where there is one. */
+static void kv_tier_write(struct kv_tier *t, uint32_t buffer)
+{
+    struct tier_buffer *b = &t->buffers[buffer];
+    struct tier_entry *n = &t->entries[b->entry];
+    kv_tier_set_state(t, b, TIER_STATE_KEPT);
+    uint32_t place = kv_tier_uses_disk(t) ? kv_tier_take_place(t, b->group) : KV_TIER_NONE;
+    if (place != KV_TIER_NONE) {
+        n->place = place;
+        struct tier_order o = kv_tier_order(t, TIER_ORDER_WRITE, b->entry);
+        if (kv_tier_start(t, &o)) {
+            t->stats.disk_bytes += t->o.layout->page_size[b->group];
+            kv_tier_set_state(t, b, TIER_STATE_WRITE);
+            return;
+        }
+        n->place = KV_TIER_NONE;
+        kv_tier_free_place(t, b->group, place);
+    }
+    if (!t->o.keeps_ram) {
+        t->stats.refused++;
+        kv_tier_drop_buffer(t, buffer);
+    }
+}
+
+void *kv_tier_put(struct kv_tier *t, const struct kv_tier_page *p)
+{
+    must(t->filling == KV_TIER_NONE && p->group < t->o.layout->groups_count);
+    if (!kv_tier_uses_disk(t) && !t->o.keeps_ram)
+        return NULL;
+    if (kv_tier_find(t, &p->key, p->group) != KV_TIER_NONE)
+        return NULL;
+    uint32_t buffer = kv_tier_take_buffer(t, p->group);
+    uint32_t i = buffer == KV_TIER_NONE ? KV_TIER_NONE : kv_tier_add(t, p);
+    if (i == KV_TIER_NONE) {
+        t->stats.refused++;
+        return NULL;
+    }
+    struct tier_buffer *b = &t->buffers[buffer];
+    b->entry = i;
+    b->lent = 0;
+    b->is_recent = false;
+    t->entries[i].buffer = buffer;
+    t->entries[i].used_s = (uint64_t)(chrono_unix_ms(&t->o.clock) / 1000);
+    kv_tier_set_state(t, b, TIER_STATE_FILL);
+    t->filling = buffer;
+    return b->bytes;
+}
+
+void kv_tier_put_end(struct kv_tier *t, bool is_filled)
+{
+    uint32_t buffer = t->filling;
+    must(buffer != KV_TIER_NONE);
+    t->filling = KV_TIER_NONE;
+    if (!is_filled) {
+        kv_tier_drop_buffer(t, buffer);
+        return;
+    }
+    t->stats.puts++;
+    kv_tier_write(t, buffer);
+}
+
+uint32_t kv_tier_get(struct kv_tier *t, const struct kv_key *key, uint32_t group)
+{
+    uint32_t i = kv_tier_find(t, key, group), number = 0;
+    while (number < TIER_TICKETS && t->tickets[number].is_used)
+        number++;
+    if (i == KV_TIER_NONE || number == TIER_TICKETS || !kv_tier_can_read(t, &t->entries[i]))
+        return KV_TIER_NONE;
+    struct tier_entry *n = &t->entries[i];
+    if (n->buffer == KV_TIER_NONE) {
+        uint32_t buffer = kv_tier_take_buffer(t, group);
+        if (buffer == KV_TIER_NONE)
+            return KV_TIER_NONE;
+        n->buffer = buffer;
+        struct tier_order o = kv_tier_order(t, TIER_ORDER_READ, i);
+        if (!kv_tier_start(t, &o)) {
+            n->buffer = KV_TIER_NONE;
+            return KV_TIER_NONE;
+        }
+        t->buffers[buffer].entry = i;
+        t->buffers[buffer].lent = 0;
+        kv_tier_set_state(t, &t->buffers[buffer], TIER_STATE_READ);
+    }
+    struct tier_buffer *b = &t->buffers[n->buffer];
+    b->lent++;
+    b->is_recent = true;
+    t->tickets[number] = (struct tier_ticket){.buffer = n->buffer, .is_used = true};
+    t->tickets[number].is_told = b->state != TIER_STATE_READ;
+    t->told += t->tickets[number].is_told;
+    return number;
+}
+
+void kv_tier_got_end(struct kv_tier *t, uint32_t number)
+{
+    struct tier_ticket *k = &t->tickets[number];
+    must(number < TIER_TICKETS && k->is_used && !k->is_told);
+    k->is_used = false;
+    if (k->is_lost)
+        return;
+    struct tier_buffer *b = &t->buffers[k->buffer];
+    must(b->lent > 0);
+    b->lent--;
+    if (b->state == TIER_STATE_KEPT)
+        kv_tier_settle(t, k->buffer);
+}
+
+/* --- what comes back ----------------------------------------------------------------------- */
+
+static void kv_tier_switch_off(struct kv_tier *t, const struct tier_order *o)
+{
+    struct err e;
+    t->stats.errors++;
+    if (t->stats.is_off)
+        return;
+    err_set_errno(&e, o->error, "tier: %s file %u",
+                  o->kind == TIER_ORDER_READ ? "reading" : "writing", o->file);
+    t->stats.is_off = true;
+    memcpy(t->stats.why, e.text, sizeof t->stats.why);
+}
+
+static void kv_tier_rate(double *rate, const struct tier_order *o)
+{
+    double now = (double)o->header.page_size * 1e9 / (double)(o->ns + 1);
+    *rate = *rate > 0 ? *rate * 0.75 + now * 0.25 : now;
+}
+
+static void kv_tier_on_write(struct kv_tier *t, const struct tier_order *o)
+{
+    struct tier_entry *n = &t->entries[o->tag];
+    uint32_t buffer = n->buffer;
+    kv_tier_set_state(t, &t->buffers[buffer], TIER_STATE_KEPT);
+    if (o->error == 0) {
+        n->sum = o->record.sum;
+        n->is_written = true;
+        t->stats.writes++;
+        t->stats.bytes_written += o->header.page_size;
+        kv_tier_rate(&t->stats.write_bytes_per_s, o);
+    } else {
+        t->stats.disk_bytes -= o->header.page_size;
+        kv_tier_free_place(t, n->id.group, n->place);
+        n->place = KV_TIER_NONE;
+        if (o->error == ENOSPC || o->error == EDQUOT)
+            t->full_until_ns = chrono_ns(&t->o.clock) + TIER_FULL_NS;
+        else if (!t->files[o->file].is_bad)
+            kv_tier_switch_off(t, o);
+    }
+    kv_tier_settle(t, buffer);
+}
+
+static void kv_tier_on_read(struct kv_tier *t, const struct tier_order *o)
+{
+    struct tier_entry *n = &t->entries[o->tag];
+    uint32_t buffer = n->buffer;
+    struct tier_buffer *b = &t->buffers[buffer];
+    for (uint32_t i = 0; i < TIER_TICKETS; i++) {
+        struct tier_ticket *k = &t->tickets[i];
+        if (!k->is_used || k->is_lost || k->buffer != buffer)
+            continue;
+        k->is_told = true;
+        k->is_lost = o->error != 0;
+        t->told++;
+        b->lent -= k->is_lost;
+    }
+    if (o->error == 0) {
+        t->stats.reads++;
+        t->stats.bytes_read += o->header.page_size;
+        kv_tier_rate(&t->stats.read_bytes_per_s, o);
+        kv_tier_set_state(t, b, TIER_STATE_KEPT);
+        kv_tier_settle(t, buffer);
+        return;
+    }
+    bool is_sum = o->error == EBADMSG || o->error == ENODATA;
+    t->stats.bad_sums += is_sum;
+    if (!is_sum && ++t->read_errors >= TIER_READ_ERRORS_MAX)
+        kv_tier_switch_off(t, o);
+    else
+        t->stats.errors += !is_sum;
+    kv_tier_set_state(t, b, TIER_STATE_FREE);
+    b->entry = KV_TIER_NONE;
+    n->buffer = KV_TIER_NONE;
+    kv_tier_remove(t, o->tag, is_sum);
+}
+
+static void kv_tier_on_order(struct kv_tier *t, const struct tier_order *o)
+{
+    t->busy--;
+    switch (o->kind) {
+    case TIER_ORDER_WRITE:
+        t->writes_busy--;
+        kv_tier_on_write(t, o);
+        return;
+    case TIER_ORDER_READ:
+        kv_tier_on_read(t, o);
+        return;
+    case TIER_ORDER_TOUCH:
+        t->writes_busy--;
+        return; /* the time of its use is all that is lost */
+    case TIER_ORDER_MAKE:
+        if (o->error == 0)
+            return;
+        kv_tier_lose_file(t, o->file, o->header.group);
+        if (o->error == ENOSPC || o->error == EDQUOT)
+            t->full_until_ns = chrono_ns(&t->o.clock) + TIER_FULL_NS;
+        else if (o->error != EEXIST)
+            kv_tier_switch_off(t, o);
+        return;
+    }
+}
+
+bool kv_tier_next(struct kv_tier *t, struct kv_tier_got *out)
+{
+    struct tier_order o;
+    while (t->busy && t->o.disk->next(t->o.disk->self, &o))
+        kv_tier_on_order(t, &o);
+    for (uint32_t i = 0; t->told && i < TIER_TICKETS; i++) {
+        struct tier_ticket *k = &t->tickets[i];
+        if (!k->is_told)
+            continue;
+        k->is_told = false;
+        t->told--;
+        *out = (struct kv_tier_got){i, k->is_lost ? NULL : t->buffers[k->buffer].bytes};
+        return true;
+    }
+    return false;
+}
+
+/* --- the end ------------------------------------------------------------------------------- */
+
+static void kv_tier_drain(struct kv_tier *t, int64_t until_ns, uint32_t writes_max)
+{
+    struct tier_order o;
+    while (t->writes_busy > writes_max) {
+        int64_t left_ns = until_ns - chrono_ns(&t->o.clock);
+        if (left_ns <= 0)
+            return;
+        t->o.disk->wait(t->o.disk->self, left_ns / 1000000 + 1);
+        while (t->busy && t->o.disk->next(t->o.disk->self, &o))
+            kv_tier_on_order(t, &o);
+    }
+}
+
+void kv_tier_flush(struct kv_tier *t, int64_t timeout_ms)
+{
+    int64_t until_ns = chrono_ns(&t->o.clock) + timeout_ms * 1000000;
+    if (!kv_tier_uses_disk(t))
+        return;
+    kv_tier_drain(t, until_ns, 0);
+    for (uint32_t i = 0; i < t->entries_used && kv_tier_uses_disk(t); i++) {
+        struct tier_entry *n = &t->entries[i];
+        if (!n->is_touched || !n->is_written || n->place == KV_TIER_NONE)
+            continue;
+        struct tier_order o = kv_tier_order(t, TIER_ORDER_TOUCH, i);
+        n->is_touched = false;
+        if (!kv_tier_start(t, &o))
+            kv_tier_drain(t, until_ns, TIER_DISK_ORDERS_MAX / 2);
+    }
+    kv_tier_drain(t, until_ns, 0);
+}
+
+void kv_tier_stats(const struct kv_tier *t, struct kv_tier_stats *out) { *out = t->stats; }
+
+/* --- a load -------------------------------------------------------------------------------- */
+
+static void kv_tier_read_table(struct kv_tier *t, uint32_t file, const struct tier_header *h,
+                               str table, uint64_t size)
+{
+    struct tier_places *g = &t->groups[h->group];
+    for (uint32_t slot = h->slots; slot-- > 0;) {
+        struct tier_record r;
+        uint32_t place = file * TIER_FORMAT_SLOTS_MAX + slot, i = KV_TIER_NONE;
+        bool is_whole = tier_format_slot_offset(h, slot) + h->page_size <= size;
+        if (is_whole && tier_format_read_record(&r, h, slot, table) &&
+            kv_tier_find(t, &r.key, h->group) == KV_TIER_NONE)
+            i = kv_tier_add(t, &(struct kv_tier_page){r.key, r.parent, h->group, r.depth});
+        if (i == KV_TIER_NONE) {
+            g->free[g->free_count++] = place;
+            continue;
+        }
+        struct tier_entry *n = &t->entries[i];
+        n->place = place;
+        n->used_s = r.used_s;
+        n->sum = r.sum;
+        n->is_written = true;
+        t->stats.disk_bytes += h->page_size;
+    }
+    g->places += h->slots;
+    t->files[file] = (struct tier_file){.header = *h, .is_there = true};
+    t->stats.files++;
+}
+
+/* False: what it is we cannot tell, or not use; it goes. */
+static bool kv_tier_read_file(struct kv_tier *t, uint32_t file, char *head, char *table,
+                              struct err *e)
+{
+    const struct tier_io *io = &t->o.disk->io;
+    struct tier_header h;
+    uint64_t size = 0;
+    int error = io->size(io->self, file, &size);
+    if (!error)
+        error = io->read(io->self, file, head, base_min(size, TIER_FORMAT_BLOCK), 0);
+    if (error)
+        return err_set_errno(e, error, "tier: file %u", file);
+    str bytes = str_view(head, base_min(size, TIER_FORMAT_BLOCK));
+    if (!tier_format_read_header(&h, bytes, e))
+        return false;
+    if (h.owner.id.low != t->o.owner.id.low || h.owner.id.high != t->o.owner.id.high ||
+        h.group >= t->o.layout->groups_count || h.page_size != t->o.layout->page_size[h.group])
+        return err_set(e, ERR_FORMAT, "tier: file %u is of another model", file);
+    struct tier_places *g = &t->groups[h.group];
+    if (g->places + h.slots > g->places_max)
+        return err_set(e, ERR_LIMIT, "tier: file %u is past the limit", file);
+    size_t have = size > TIER_FORMAT_BLOCK ? (size_t)(size - TIER_FORMAT_BLOCK) : 0;
+    have = base_min(have, h.slots * TIER_FORMAT_RECORD_SIZE);
+    error = io->read(io->self, file, table, have, TIER_FORMAT_BLOCK);
+    if (error)
+        return err_set_errno(e, error, "tier: file %u", file);
+    kv_tier_read_table(t, file, &h, str_view(table, have), size);
+    return true;
+}
+
+struct tier_age { uint64_t used_s; uint32_t depth, entry; };
+
+/* Oldest first; of one time the deepest first. */
+static int kv_tier_compare(const void *a, const void *b)
+{
+    const struct tier_age *x = a, *y = b;
+    if (x->used_s != y->used_s)
+        return x->used_s < y->used_s ? -1 : 1;
+    if (x->depth != y->depth)
+        return x->depth > y->depth ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+/* Files were read in any order: entries that came before their parents were not counted. */
+static bool kv_tier_sort(struct kv_tier *t, struct err *e)
+{
+    uint32_t count = 0;
+    struct tier_age *ages = calloc(t->stats.entries + 1, sizeof *ages);
+    if (!ages)
+        return err_set(e, ERR_MEMORY, "tier: no memory for %u entries", t->stats.entries);
+    for (uint32_t i = 0; i < t->entries_used; i++) { /* none was removed yet */
+        ages[count++] = (struct tier_age){t->entries[i].used_s, t->entries[i].depth, i};
+        t->entries[i].children = 0;
+    }
+    qsort(ages, count, sizeof *ages, kv_tier_compare);
+    for (uint32_t k = 0; k < count; k++) {
+        const struct tier_entry *n = &t->entries[ages[k].entry];
+        uint32_t parent = kv_tier_find(t, &n->parent, n->id.group);
+        if (parent != KV_TIER_NONE)
+            t->entries[parent].children++;
+        kv_tier_unlist(t, ages[k].entry);
+        kv_tier_list(t, ages[k].entry);
+    }
+    free(ages);
+    return true;
+}
+
+static bool kv_tier_read_index(struct kv_tier *t, struct err *e)
+{
+    const struct tier_disk *d = t->o.disk;
+    char *head = malloc(TIER_FORMAT_BLOCK), *table = malloc(TIER_INIT_BYTES);
+    bool ok = head && table;
+    for (uint32_t i = 0; ok && i < d->files_count; i++) {
+        uint32_t file = d->files[i];
+        struct err why;
+        if (kv_tier_read_file(t, file, head, table, &why))
+            continue;
+        t->stats.bad_files++;
+        /* A newer program's file is not ours to delete. */
+        bool is_kept = why.code == ERR_UNSUPPORTED || d->io.remove(d->io.self, file) != 0;
+        t->files[file].is_there = is_kept;
+        t->files[file].is_bad = true;
+    }
+    free(head);
+    free(table);
+    return ok ? kv_tier_sort(t, e) : err_set(e, ERR_MEMORY, "tier: no memory for the index");
+}
+
+/* Each group gets the same number of pages, in RAM and in files. */
+static bool kv_tier_size(struct kv_tier *t, struct err *e)
+{
+    const struct kv_layout *l = t->o.layout;
+    uint64_t sum = 0, slots_sum = 0, entries = 0;
+    for (uint32_t g = 0; g < l->groups_count; g++) {
+        sum += l->page_size[g];
+        slots_sum += base_align(l->page_size[g], TIER_FORMAT_BLOCK) + TIER_FORMAT_RECORD_SIZE;
+    }
+    for (uint32_t g = 0; g < l->groups_count; g++) {
+        struct tier_places *p = &t->groups[g];
+        uint64_t pages = t->o.disk ? t->o.disk_bytes / slots_sum : 0;
+        uint64_t buffers = base_max(t->o.ram_bytes / sum, TIER_BUFFERS_MIN);
+        p->places_max = (uint32_t)base_min(pages, KV_TIER_ENTRIES_MAX / KV_GROUPS_MAX);
+        p->file_slots = tier_format_slots(l->page_size[g], TIER_FILE_BYTES);
+        p->file_slots = (uint32_t)base_min(p->file_slots,
+                                           base_max(p->places_max / TIER_FILES_OF_LIMIT, 1));
+        p->buffer_first = t->buffers_count;
+        p->buffer_count = (uint32_t)base_min(buffers, KV_TIER_ENTRIES_MAX / KV_GROUPS_MAX);
+        p->buffers_free = p->buffer_count;
+        t->buffers_count += p->buffer_count;
+        t->stats.ram_limit += p->buffer_count * l->page_size[g];
+        t->stats.disk_limit += p->places_max * l->page_size[g];
+        entries += p->places_max + p->buffer_count;
+        if (t->o.disk && p->places_max == 0)
+            return err_set(e, ERR_CONFIG, "spill_size: %llu bytes hold no page of %llu",
+                           (unsigned long long)t->o.disk_bytes, (unsigned long long)slots_sum);
+        p->free = mem_new_array(t->o.mem, "tier", p->places_max + 1, sizeof *p->free, e);
+        if (!p->free)
+            return false;
+    }
+    t->entries_max = (uint32_t)entries;
+    return true;
+}
+
+static bool kv_tier_make_buffers(struct kv_tier *t, struct err *e)
+{
+    t->buffers = mem_new_array(t->o.mem, "tier", t->buffers_count, sizeof *t->buffers, e);
+    for (uint32_t g = 0; t->buffers && g < t->o.layout->groups_count; g++) {
+        const struct tier_places *p = &t->groups[g];
+        size_t size = base_align(t->o.layout->page_size[g], TIER_FORMAT_BLOCK);
+        uint8_t *bytes = mem_new_array(t->o.mem, "tier", p->buffer_count, size, e);
+        if (!bytes)
+            return false;
+        for (uint32_t i = 0; i < p->buffer_count; i++)
+            t->buffers[p->buffer_first + i] = (struct tier_buffer){
+                .bytes = bytes + i * size, .group = g, .entry = KV_TIER_NONE};
+    }
+    return t->buffers != NULL;
+}
+
+bool kv_tier_init(struct kv_tier **out, const struct kv_tier_options *o, struct err *e)
+{
+    struct kv_tier *t = mem_new(o->mem, "tier", sizeof *t, e);
+    if (!t)
+        return false;
+    *t = (struct kv_tier){.o = *o, .filling = KV_TIER_NONE, .entry_free = KV_TIER_NONE};
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
+        t->oldest[g] = t->newest[g] = KV_TIER_NONE;
+    if (!kv_tier_size(t, e) || !kv_tier_make_buffers(t, e))
+        return false;
+    t->entries = mem_new_array(o->mem, "tier", t->entries_max, sizeof *t->entries, e);
+    t->files = mem_new_array(o->mem, "tier", TIER_DISK_FILES_MAX, sizeof *t->files, e);
+    if (!t->entries || !t->files)
+        return false;
+    map_init(&t->by_id, t->entries_max);
+    if (o->disk && !kv_tier_read_index(t, e)) {
+        kv_tier_free(t);
+        return false;
+    }
+    *out = t;
+    return true;
+}
+
+void kv_tier_free(struct kv_tier *t)
+{
+    if (t)
+        map_deinit(&t->by_id); /* the rest is the model's memory */
+}
