@@ -399,7 +399,7 @@ static bool body_step(struct output *o, enum output_shape_end end)
         return false;
     }
     enum output_shape_match bare = OUTPUT_SHAPE_NO;
-    if (!o->has_shown)
+    if (!o->has_shown && !o->o.marked_only)
         bare = output_shape_bare(o->o.format.calls, text, &len);
     if (bare == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_GOES_ON)
         return false;

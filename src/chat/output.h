@@ -12,7 +12,8 @@
  *            value. Markup of a call never shows; what looked like a call and is none shows once,
  *            as text. An object without an opener is a call only when it is whole, names a declared
  *            tool and has an object of arguments: until then nothing of it is said, else all of it
- *            is text.
+ *            is text. So it is if the tool is strict and the object is written as the grammar of
+ *            calls without opener does not know it (engine/constrain_bare).
  *
  *     bytes --> UTF-8 --> | text not decided yet | --> phase: THINK, BODY, CALL ... --> events
  *                                                        content --> | held: "\nAli" of a stop |
@@ -46,6 +47,7 @@ struct output_options {
     bool one_call;  /* the reply ends after its first complete call */
     bool is_forced; /* an object without an opener is a call for sure, as a grammar says so or as
                        the reply goes on inside one: its arguments flow */
+    bool marked_only; /* an object without an opener is text: the answer is JSON itself */
     bool keep_stop; /* the stop string itself is shown too */
     const str *stops;
     uint32_t stops_count;
@@ -86,6 +88,7 @@ struct output_call {
     uint32_t stage;         /* the shape's */
     bool is_begun;          /* CALL_BEGIN was said: text is consumed as it is read */
     bool is_list, is_bare;
+    bool is_odd, is_function; /* not as a grammar binds it; "type": "function" came */
     bool has_fence;         /* "```" stands in front of it: one behind it belongs to it */
     size_t look;            /* the next byte to look at */
     struct output_scan scan;

@@ -243,6 +243,7 @@ static enum output_shape_match closer(struct output *o, str text, size_t *len)
         enum output_shape_match m = output_shape_is(text, closes[i], len);
         if (m == OUTPUT_SHAPE_YES) {
             o->call.has_fence = o->call.has_fence && !is_fence;
+            o->call.is_odd = o->call.is_odd || !is_fence;
             return m;
         }
         best = m > best ? m : best;
@@ -270,7 +271,7 @@ static enum output_shape_match next_object(const struct output *o, str text, siz
 
 static void start_next(struct output *o, size_t look)
 {
-    bool is_list = o->call.is_list, has_fence = o->call.has_fence;
+    bool is_list = o->call.is_list, has_fence = o->call.has_fence, is_odd = o->call.is_odd;
     if (o->call.is_bare) {
         output_call_start_bare(o, look);
     } else {
@@ -279,6 +280,7 @@ static void start_next(struct output *o, size_t look)
     }
     o->call.stage = STAGE_SHAPE;
     o->call.is_list = is_list;
+    o->call.is_odd = is_odd;
     o->call.has_fence = o->call.has_fence || has_fence;
 }
 
@@ -304,6 +306,7 @@ bool output_call_after(struct output *o, enum output_shape_end end)
     }
     if (text.p[0] == '}' || text.p[0] == ']') { /* one too many */
         output_shape_drop(o, 1);
+        o->call.is_odd = true;
         return true;
     }
     if (close == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_IS_CUT)

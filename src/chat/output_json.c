@@ -144,12 +144,24 @@ static bool put_name(struct buf *out, str raw)
     return ok;
 }
 
+/* A name that needs no escapes has none, others have the usual ones. */
+static bool is_usual(str name, str raw)
+{
+    struct buf b;
+    buf_init(&b, 8 * OUTPUT_SHAPE_HEAD_MAX);
+    bool ok = buf_add_byte(&b, '"') && json_add_escaped(&b, name) && buf_add_byte(&b, '"') &&
+              str_eq(buf_view(&b), raw);
+    buf_deinit(&b);
+    return ok;
+}
+
 /* A call without an opener must name a declared tool. */
 static bool take_name(struct output *o)
 {
     struct output_call *c = &o->call;
     str raw = str_sub(output_shape_rest(o), c->key_from - 1, c->look + 1 - c->key_from);
     c->has_name = put_name(&o->name, raw);
+    c->is_odd = c->is_odd || !is_usual(buf_view(&o->name), raw);
     return c->has_name && (!c->is_bare || output_tools_find(o->o.tools, buf_view(&o->name)));
 }
 
@@ -159,7 +171,12 @@ static bool key_ended(struct output *o)
     struct output_call *c = &o->call;
     str key = str_sub(output_shape_rest(o), c->key_from, c->look - 1 - c->key_from);
     c->key = key_of(key);
-    return !c->is_bare || c->pairs++ || c->key != KEY_OTHER || str_eq_z(key, "type");
+    bool is_type = str_eq_z(key, "type"), is_first = c->pairs++ == 0;
+    if (c->key == KEY_NAME)
+        c->is_odd = c->is_odd || c->has_name || !(is_first || (c->pairs == 2 && c->is_function));
+    else if (!c->has_args)
+        c->is_odd = c->is_odd || !(c->key == KEY_ARGS ? c->has_name : is_type && is_first);
+    return !c->is_bare || !is_first || c->key != KEY_OTHER || is_type;
 }
 
 /* A value that is no string began: arguments may be null, but no number; a name may be neither. */
@@ -175,7 +192,11 @@ static bool value_ended(struct output *o, bool is_string)
     struct output_call *c = &o->call;
     if (is_string && (c->key == KEY_NAME || c->key == KEY_WRAP))
         return take_name(o);
+    if (c->key == KEY_OTHER && is_string && !c->has_name)
+        c->is_function = str_eq_z(str_sub(output_shape_rest(o), c->key_from,
+                                          c->look - 1 - c->key_from), "function");
     if (c->key == KEY_ARGS) {
+        c->is_odd = c->is_odd || is_string;
         c->args_from = is_string ? c->key_from - 1 : c->args_from;
         c->args_len = c->look - c->args_from;
         c->has_args = true;
@@ -241,9 +262,11 @@ static bool is_call(const struct output *o)
 {
     const struct output_call *c = &o->call;
     str args = str_sub(output_shape_rest(o), c->args_from, c->args_len);
-    if (!c->is_bare)
+    if (!c->is_bare || !c->has_name)
         return c->has_name;
-    return c->has_name && c->has_args && is_object(args);
+    const struct output_tool *tool = output_tools_find(o->o.tools, buf_view(&o->name));
+    bool is_bound = !c->is_odd || !tool || !tool->tool->strict;
+    return is_bound && c->has_args && is_object(args);
 }
 
 static bool object_step(struct output *o, enum output_shape_end end)

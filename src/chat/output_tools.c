@@ -148,6 +148,8 @@ static uint32_t types_of(struct json root, struct json schema, uint32_t depth)
 
 uint32_t output_tools_types(const struct output_tool *t, str parameter)
 {
+    if (t && t->tool->kind == API_TOOL_CUSTOM)
+        return OUTPUT_TYPE_STRING; /* its one text */
     if (!t || !t->has_schema)
         return 0;
     struct json properties = json_member(t->schema, "properties"), found = {0};
@@ -156,4 +158,9 @@ uint32_t output_tools_types(const struct output_tool *t, str parameter)
         if (json_text_eq(w.key, parameter))
             found = w.value;
     return types_of(t->schema, found, 0);
+}
+
+uint32_t output_tools_schema_types(const struct output_tool *t, struct json schema)
+{
+    return types_of(t->schema, schema, 0);
 }

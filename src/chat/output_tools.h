@@ -44,5 +44,7 @@ const struct output_tool *output_tools_find(const struct output_tools *t, str na
 /* Which types the schema allows the parameter to have, as OUTPUT_TYPE bits; 0: it does not say.
  * t may be NULL. */
 uint32_t output_tools_types(const struct output_tool *t, str parameter);
+/* The same for a schema inside that of t, whose schema was read. */
+uint32_t output_tools_schema_types(const struct output_tool *t, struct json schema);
 
 #endif

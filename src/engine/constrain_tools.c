@@ -3,21 +3,11 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "grammar/gram_schema.h"
+#include "engine/constrain_bare.h"
 
 #define TOOLS_NAME_MAX   2048
 #define TOOLS_OPENER_MAX 256
-#define TOOLS_FREE_TEXT \
-    "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}}," \
-    "\"required\":[\"input\"],\"additionalProperties\":false}"
-
-struct tools_write {
-    struct gram *g;
-    const struct constrain_ask *ask;
-    const struct output_row *row;
-    struct arena arena;
-    struct err *e;
-};
+#define TOOLS_ARENA_MAX  ((size_t)16 << 20)
 
 static uint32_t tools_text(struct gram *g, str text, uint32_t next)
 {
@@ -33,138 +23,10 @@ static uint32_t tools_blanks(struct gram *g, uint32_t next)
 
 static uint32_t tools_dead(struct gram *g) { return gram_fork(g, NULL, 0); }
 
-/* --- arguments ----------------------------------------------------------------------------- */
-
-static str tools_schema(const struct output_tool *t)
-{
-    if (t->tool->kind == API_TOOL_CUSTOM)
-        return STR(TOOLS_FREE_TEXT);
-    return t->tool->schema.len ? t->tool->schema : STR("{\"type\":\"object\"}");
-}
-
-static void tools_note(struct tools_write *w, str name, str lines)
-{
-    str line;
-    while (str_split(&lines, '\n', &line))
-        if (!buf_printf(w->ask->dropped, "%.*s%.*s\n", STR_ARG(name), STR_ARG(line)))
-            return;
-}
-
-/* The rule of one schema of a tool; not strict: what cannot be read at all is any value. */
-static bool tools_rule(struct tools_write *w, const struct output_tool *t, str schema,
-                       bool is_object, uint32_t *rule)
-{
-    struct buf lines;
-    struct err why;
-    buf_init(&lines, 16384);
-    const struct gram_schema_options o = {.is_strict = t->tool->strict, .is_object = is_object,
-                                          .dropped = &lines};
-    bool ok = gram_schema(w->g, schema, &o, rule, &why);
-    if (!ok && !t->tool->strict && gram_is_fine(w->g)) {
-        *rule = gram_schema_any(w->g, is_object);
-        buf_clear(&lines);
-        buf_add_z(&lines, "#: schema\n");
-        ok = true;
-    }
-    tools_note(w, t->name, buf_view(&lines));
-    buf_deinit(&lines);
-    return ok || err_set(w->e, why.code, "tool %.*s: %s", STR_ARG(t->name), why.text);
-}
-
-/* A parameter's value between its tags, then next: text as it is, else JSON. */
-static bool tools_value(struct tools_write *w, const struct output_tool *t, str name,
-                        struct json schema, uint32_t next, uint32_t *out)
-{
-    uint32_t types = output_tools_types(t, name), rule;
-    str close = str_trim(w->row->value_close);
-    uint32_t after = tools_blanks(w->g, next);
-    if (types == 0 || types & OUTPUT_TYPE_STRING) {
-        const struct gram_free f = {.markers = &close, .to = &after, .count = 1};
-        *out = gram_open(w->g, &f);
-        return true;
-    }
-    if (!tools_rule(w, t, json_raw(schema), false, &rule))
-        return false;
-    *out = gram_call(w->g, rule, tools_blanks(w->g, tools_text(w->g, close, after)));
-    return true;
-}
-
-struct tools_parameter {
-    str name;
-    struct json schema;
-    bool is_required;
-};
-
-static bool tools_is_required(struct json schema, str name)
-{
-    struct json_walk w = json_walk(json_member(schema, "required"));
-    while (json_next(&w))
-        if (json_text_eq(w.value, name))
-            return true;
-    return false;
-}
-
-static bool tools_parameter(struct tools_write *w, const struct output_tool *t,
-                            const struct tools_parameter *p, uint32_t next, uint32_t *out)
-{
-    uint32_t types = output_tools_types(t, p->name), value;
-    bool is_text = types == 0 || types & OUTPUT_TYPE_STRING;
-    if (!tools_value(w, t, p->name, p->schema, next, &value))
-        return false;
-    uint32_t name = tools_text(w->g, p->name, tools_text(w->g, is_text ? w->row->key_text
-                                                                      : w->row->key_json, value));
-    *out = tools_text(w->g, w->row->key_open, name);
-    return true;
-}
-
-/* Tags in declared order, optional ones left out or not; with many, in any order. */
-static bool tools_tags(struct tools_write *w, const struct output_tool *t, uint32_t next,
-                       uint32_t *out)
-{
-    struct json properties = json_member(t->schema, "properties");
-    struct json_walk walk = json_walk(properties);
-    uint32_t count = 0, all = json_count(properties);
-    struct tools_parameter *p = ARENA_ARRAY(&w->arena, struct tools_parameter, all);
-    uint32_t *at = ARENA_ARRAY(&w->arena, uint32_t, (size_t)all + 1);
-    uint32_t *to = ARENA_ARRAY(&w->arena, uint32_t, (size_t)all + 1);
-    if (!p || !at || !to)
-        return err_set(w->e, ERR_LIMIT, "tool %.*s: too many parameters", STR_ARG(t->name));
-    while (json_next(&walk)) {
-        str name = json_text(walk.key, &w->arena);
-        if (name.len)
-            p[count++] = (struct tools_parameter){name, walk.value,
-                                                  tools_is_required(t->schema, name)};
-    }
-    bool is_ordered = count <= CONSTRAIN_TOOLS_ORDERED;
-    at[count] = next;
-    uint32_t loop = is_ordered ? GRAM_NONE : gram_hole(w->g);
-    for (uint32_t i = count; i-- > 0;)
-        if (!tools_parameter(w, t, &p[i], is_ordered ? at[i + 1] : loop, &to[i]))
-            return false;
-        else if (is_ordered) { /* this one, or a later one as long as none before it must come */
-            uint32_t ways[CONSTRAIN_TOOLS_ORDERED + 1], n = 0, k = i;
-            for (; k < count; k++) {
-                ways[n++] = to[k];
-                if (p[k].is_required)
-                    break;
-            }
-            if (k == count)
-                ways[n++] = next;
-            at[i] = gram_fork(w->g, ways, n);
-        }
-    if (!is_ordered) {
-        to[count] = next;
-        at[0] = gram_fork(w->g, to, count + 1);
-        gram_fill(w->g, loop, at[0]);
-    }
-    *out = at[0];
-    return true;
-}
-
 /* --- calls --------------------------------------------------------------------------------- */
 
-static bool tools_add_name(struct tools_write *w, uint32_t trie, const struct output_tool *t,
-                           uint32_t id)
+static bool tools_add_name(struct constrain_write *w, uint32_t trie, const struct output_tool *t,
+                           str close, uint32_t id)
 {
     struct buf text;
     buf_init(&text, TOOLS_NAME_MAX);
@@ -172,48 +34,48 @@ static bool tools_add_name(struct tools_write *w, uint32_t trie, const struct ou
         json_add_escaped(&text, t->name);
     else
         buf_add(&text, t->name);
-    buf_add(&text, w->row->name_close);
+    buf_add(&text, close);
     bool ok = !text.full && text.len && gram_trie_add(w->g, trie, buf_view(&text), id);
     buf_deinit(&text);
     return ok || err_set(w->e, ERR_REQUEST, "tools: the name %.*s is there twice, or too long",
                          STR_ARG(t->name));
 }
 
-/* One call behind its opener, then `after`. */
-static bool tools_call(struct tools_write *w, uint32_t after, uint32_t *out)
+/* A name up to `close`, its arguments and what ends them, then `after`. */
+static bool tools_named(struct constrain_write *w, str close, uint32_t after, uint32_t *out)
 {
     const struct output_tools *tools = w->ask->tools;
-    uint32_t *to = ARENA_ARRAY(&w->arena, uint32_t, tools->rows_count), count = 0;
+    uint32_t *to = ARENA_ARRAY(&w->arena, uint32_t, tools->rows_count);
     uint32_t trie = gram_trie_new(w->g);
-    uint32_t close = tools_text(w->g, w->row->args_close,
-                                tools_text(w->g, w->row->call_close, after));
     if (!to)
         return err_set(w->e, ERR_LIMIT, "tools: too many");
-    for (uint32_t i = 0; i < tools->rows_count; i++) {
-        const struct output_tool *t = &tools->rows[i];
-        uint32_t rule, node = 0;
-        if (!t->tool->allowed)
-            continue;
-        if (w->row->shape == OUTPUT_SHAPE_TAGS) {
-            if (!tools_tags(w, t, close, &node))
-                return false;
-        } else {
-            if (!tools_rule(w, t, tools_schema(t), true, &rule))
-                return false;
-            node = gram_call(w->g, rule, close);
-        }
-        if (!tools_add_name(w, trie, t, count))
-            return false;
-        to[count++] = node;
-    }
-    if (count == 0)
+    if (tools->rows_count == 0)
         return err_set(w->e, ERR_REQUEST, "tools: none may be called");
-    *out = tools_text(w->g, w->row->name_open, gram_switch(w->g, trie, to, count));
+    for (uint32_t i = 0; i < tools->rows_count; i++)
+        if (!constrain_value_args(w, i, after, &to[i]) ||
+            !tools_add_name(w, trie, &tools->rows[i], close, i))
+            return false;
+    /* In JSON a name is a value; elsewhere markers may end it. */
+    *out = w->row->shape == OUTPUT_SHAPE_OBJECT
+               ? gram_switch(w->g, trie, to, tools->rows_count)
+               : gram_switch_marker(w->g, trie, to, tools->rows_count);
+    return true;
+}
+
+/* One call behind its opener, then `after`. */
+static bool tools_call(struct constrain_write *w, uint32_t after, uint32_t *out)
+{
+    const struct output_row *row = w->row;
+    uint32_t close = tools_text(w->g, row->args_close, tools_text(w->g, row->call_close, after));
+    if (!tools_named(w, row->shape == OUTPUT_SHAPE_LITERAL ? STR("{") : row->name_close, close,
+                     out))
+        return false;
+    *out = tools_text(w->g, row->name_open, *out);
     return true;
 }
 
 /* From behind the first opener to `rest`, which is where a reply goes on behind its calls. */
-static bool tools_calls(struct tools_write *w, uint32_t rest, uint32_t *out)
+static bool tools_calls(struct constrain_write *w, uint32_t rest, uint32_t *out)
 {
     const struct output_row *row = w->row;
     bool is_last = w->ask->one_call || row->is_call_last;
@@ -231,6 +93,72 @@ static bool tools_calls(struct tools_write *w, uint32_t rest, uint32_t *out)
     return true;
 }
 
+/* --- channels ------------------------------------------------------------------------------ */
+
+#define TOOLS_START "<|start|>assistant"
+#define TOOLS_FINAL STR("<|channel|>final<|message|>")
+#define TOOLS_MESSAGES 3
+
+/* Openers of a call in harmony, where the recipient stands behind the channel or the role. The last
+ * token of a call ends the reply: it may be one of the model's ends of reply. */
+static bool tools_channels(struct constrain_write *w, uint32_t to[2])
+{
+    const struct output_row *row = w->row;
+    uint32_t end = gram_end(w->g), named;
+    const uint32_t ways[] = {gram_marker(w->g, row->call_close, end), end};
+    uint32_t after = gram_fork(w->g, ways, 2);
+    if (!tools_named(w, row->name_close, after, &named))
+        return false;
+    to[0] = tools_text(w->g, row->name_open, named);
+    if (!tools_named(w, STR("<|channel|>commentary json<|message|>"), after, &named))
+        return false;
+    to[1] = tools_text(w->g, row->name_open, named);
+    return true;
+}
+
+/* A call at once, or behind one message of reasoning. */
+static uint32_t tools_channel_forced(struct constrain_write *w, uint32_t call)
+{
+    struct gram *g = w->g;
+    const str end = STR("<|end|>");
+    uint32_t direct = gram_marker(g, str_trim(w->row->call_open), call);
+    uint32_t next = gram_marker(g, STR(TOOLS_START), direct);
+    const struct gram_free f = {.markers = &end, .to = &next, .count = 1};
+    uint32_t inside = gram_open(g, &f);
+    if (w->ask->begin != OUTPUT_BEGIN_FRESH)
+        return inside; /* the prompt opened a message */
+    const uint32_t ways[] = {direct,
+                             gram_marker(g, STR("<|channel|>analysis<|message|>"), inside)};
+    return gram_fork(g, ways, 2);
+}
+
+static bool tools_channel_root(struct constrain_write *w, uint32_t answer, uint32_t *root)
+{
+    enum api_tool_choice choice = w->ask->rq->tool_choice;
+    const str markers[TOOLS_MESSAGES] = {str_trim(w->row->call_open), STR(TOOLS_START " to="),
+                                         TOOLS_FINAL};
+    uint32_t to[TOOLS_MESSAGES] = {tools_dead(w->g), tools_dead(w->g), answer};
+    if (choice != API_TOOL_CHOICE_NONE && !tools_channels(w, to))
+        return false;
+    if (choice >= API_TOOL_CHOICE_REQUIRED) {
+        *root = tools_channel_forced(w, to[0]);
+        return true;
+    }
+    bool has_answer = answer != GRAM_NONE;
+    const struct gram_free f = {.markers = markers, .to = to, .can_end = !has_answer,
+                                .count = has_answer ? TOOLS_MESSAGES : TOOLS_MESSAGES - 1};
+    bool is_in_answer = has_answer && w->ask->begin == OUTPUT_BEGIN_ANSWER;
+    *root = is_in_answer ? answer : gram_open(w->g, &f);
+    return true;
+}
+
+/* --- the reply ----------------------------------------------------------------------------- */
+
+static bool tools_reads_bare(const struct output_row *row)
+{
+    return row->is_bare || row->reads_bare;
+}
+
 bool constrain_tools_bind(const struct constrain_ask *ask)
 {
     const struct output_row *row = ask->format.calls;
@@ -240,50 +168,72 @@ bool constrain_tools_bind(const struct constrain_ask *ask)
         return false;
     if (choice >= API_TOOL_CHOICE_REQUIRED)
         return true;
-    bool is_known = row->shape != OUTPUT_SHAPE_CHANNEL && row->shape != OUTPUT_SHAPE_LITERAL;
-    return is_known && output_table_opener(row, opener, sizeof opener).len &&
-           (choice == API_TOOL_CHOICE_NONE || ask->tools);
+    if (choice == API_TOOL_CHOICE_NONE)
+        return output_table_opener(row, opener, sizeof opener).len > 0;
+    return ask->tools != NULL && ask->tools->rows_count > 0;
+}
+
+/* Free text with calls in it; for a ban of calls `first` leads nowhere. */
+static bool tools_free_root(struct constrain_write *w, str opener, uint32_t first, uint32_t text,
+                            uint32_t *root)
+{
+    const struct output_row *row = w->row;
+    str markers[3] = {opener};
+    uint32_t to[3] = {first, first, first}, count = opener.len > 0;
+    for (size_t i = 0; i < countof(row->also) && row->shape == OUTPUT_SHAPE_OBJECT; i++)
+        if (row->also[i].len)
+            markers[count++] = row->also[i];
+    const struct gram_free f = {.markers = markers, .to = to, .count = count, .can_end = true};
+    uint32_t open = gram_open(w->g, &f);
+    if (text != GRAM_NONE)
+        gram_fill(w->g, text, open);
+    *root = open;
+    bool may_call = w->ask->rq->tool_choice != API_TOOL_CHOICE_NONE;
+    return !may_call || !tools_reads_bare(row) ||
+           constrain_bare(w, open, w->ask->one_call || row->is_call_last, root);
+}
+
+static bool tools_root(struct constrain_write *w, uint32_t answer, uint32_t *root)
+{
+    char text[TOOLS_OPENER_MAX];
+    str opener = output_table_opener(w->row, text, sizeof text);
+    enum api_tool_choice choice = w->ask->rq->tool_choice;
+    bool is_free = answer == GRAM_NONE && choice <= API_TOOL_CHOICE_NONE;
+    if (w->row->shape == OUTPUT_SHAPE_CHANNEL)
+        return tools_channel_root(w, answer, root);
+    uint32_t rest = is_free && choice != API_TOOL_CHOICE_NONE ? gram_hole(w->g) : GRAM_NONE;
+    uint32_t first = tools_dead(w->g);
+    if (choice != API_TOOL_CHOICE_NONE && !tools_calls(w, rest, &first))
+        return false;
+    if (is_free)
+        return tools_free_root(w, opener, first, rest, root);
+    uint32_t opened = tools_text(w->g, opener, first);
+    const uint32_t ways[] = {opened, answer};
+    *root = choice == API_TOOL_CHOICE_NONE ? answer
+            : choice == API_TOOL_CHOICE_AUTO ? gram_fork(w->g, ways, 2) : opened;
+    return true;
 }
 
 bool constrain_tools_root(struct gram *g, const struct constrain_ask *ask, uint32_t answer,
                           uint32_t *root, struct err *e)
 {
-    struct tools_write w = {.g = g, .ask = ask, .row = ask->format.calls, .e = e};
-    char text[TOOLS_OPENER_MAX];
-    str markers[3] = {output_table_opener(w.row, text, sizeof text)};
-    enum api_tool_choice choice = ask->rq->tool_choice;
-    bool is_free = answer == GRAM_NONE && choice <= API_TOOL_CHOICE_NONE;
-    uint32_t first = GRAM_NONE, count = 1;
-    if (w.row->shape == OUTPUT_SHAPE_CHANNEL || w.row->shape == OUTPUT_SHAPE_LITERAL)
-        return err_set(e, ERR_UNSUPPORTED, "tool_choice: required and named calls are not built yet"
-                       " for the format %.*s", STR_ARG(w.row->name));
-    if (choice == API_TOOL_CHOICE_NONE) {
-        first = tools_dead(g);
-    } else {
-        arena_init(&w.arena, (size_t)8 << 20);
-        uint32_t hole = is_free ? gram_hole(g) : GRAM_NONE;
-        bool ok = tools_calls(&w, hole, &first);
-        arena_deinit(&w.arena);
-        if (!ok)
-            return false;
-        answer = is_free ? hole : answer;
-    }
-    if (is_free) {
-        uint32_t to[3] = {first, first, first};
-        for (size_t i = 0; i < countof(w.row->also) && w.row->shape == OUTPUT_SHAPE_OBJECT; i++)
-            if (w.row->also[i].len)
-                markers[count++] = w.row->also[i];
-        const struct gram_free f = {.markers = markers, .to = to, .count = count, .can_end = true};
-        *root = gram_open(g, &f);
-        if (answer != GRAM_NONE)
-            gram_fill(g, answer, *root);
-        return true;
-    }
-    uint32_t opened = tools_text(g, markers[0], first);
-    const uint32_t ways[] = {opened, answer};
-    *root = choice == API_TOOL_CHOICE_NONE ? answer
-            : choice == API_TOOL_CHOICE_AUTO ? gram_fork(g, ways, 2) : opened;
-    return true;
+    struct constrain_write w = {.g = g, .ask = ask, .row = ask->format.calls, .e = e,
+                                .literal = GRAM_NONE};
+    uint32_t count = ask->tools ? ask->tools->rows_count : 0;
+    arena_init(&w.arena, TOOLS_ARENA_MAX);
+    w.rules = ARENA_ARRAY(&w.arena, uint32_t, (size_t)count + 1);
+    for (uint32_t i = 0; w.rules && i < count; i++)
+        w.rules[i] = GRAM_NONE;
+    bool ok = w.rules ? tools_root(&w, answer, root) : err_set(e, ERR_LIMIT, "tools: too many");
+    arena_deinit(&w.arena);
+    return ok;
+}
+
+/* Whether calls were bound, which in harmony says all of the reply. */
+static bool tools_is_whole(const struct constrain_ask *ask)
+{
+    const struct output_row *row = ask->format.calls;
+    return row && row->shape == OUTPUT_SHAPE_CHANNEL && constrain_tools_bind(ask);
 }
 
 uint32_t constrain_tools_think(struct gram *g, const struct constrain_ask *ask, uint32_t next)
@@ -291,9 +241,9 @@ uint32_t constrain_tools_think(struct gram *g, const struct constrain_ask *ask, 
     const struct output_think *think = ask->format.think;
     const struct output_row *row = ask->format.calls;
     bool is_channel = row && row->shape == OUTPUT_SHAPE_CHANNEL;
-    if (ask->begin == OUTPUT_BEGIN_ANSWER || (!think && !is_channel))
+    if (ask->begin == OUTPUT_BEGIN_ANSWER || (!think && !is_channel) || tools_is_whole(ask))
         return next;
-    str close = is_channel ? STR("<|channel|>final<|message|>") : str_trim(think->close);
+    str close = is_channel ? TOOLS_FINAL : str_trim(think->close);
     uint32_t after = is_channel ? next : tools_blanks(g, next);
     const struct gram_free f = {.markers = &close, .to = &after, .count = 1};
     uint32_t inside = gram_open(g, &f);

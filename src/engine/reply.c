@@ -49,21 +49,23 @@ static uint32_t reply_budget(const struct api_request *rq, uint32_t caps)
     return api_request_effort_tokens(rq->effort);
 }
 
-/* The closer as the model writes it; harmony goes on to the channel of the answer. */
-static str reply_closer(const struct output_format *f)
+/* The closer as the model writes it; harmony goes on to the channel of the answer, or to a call. */
+static str reply_closer(const struct output_format *f, bool is_forced)
 {
     if (f->think)
         return f->think->close;
-    return f->calls && f->calls->shape == OUTPUT_SHAPE_CHANNEL
-               ? STR("<|end|><|start|>assistant<|channel|>final<|message|>") : STR("");
+    if (!f->calls || f->calls->shape != OUTPUT_SHAPE_CHANNEL)
+        return STR("");
+    return is_forced ? STR("<|end|><|start|>assistant")
+                     : STR("<|end|><|start|>assistant<|channel|>final<|message|>");
 }
 
-static bool reply_close_ids(struct reply *r, const struct prompt_model *m, struct arena *a,
-                            struct api_error *e)
+static bool reply_close_ids(struct reply *r, const struct prompt_model *m, bool is_forced,
+                            struct arena *a, struct api_error *e)
 {
     struct tok_ids ids;
     struct err why;
-    str closer = reply_closer(&r->format);
+    str closer = reply_closer(&r->format, is_forced);
     if (r->think_tokens_max == API_THINK_ENDLESS || closer.len == 0)
         return true;
     tok_ids_init(&ids, REPLY_MARKER_MAX);
@@ -80,9 +82,10 @@ static bool reply_close_ids(struct reply *r, const struct prompt_model *m, struc
     return copy ? true : api_error_set(e, ERR_LIMIT, NULL, STR(""), "request: out of its memory");
 }
 
+/* By the reader, or by the grammar of a form that is not JSON. */
 static bool reply_needs_types(const struct output_row *row)
 {
-    return row->shape == OUTPUT_SHAPE_TAGS && str_eq(row->key_text, row->key_json);
+    return row->shape == OUTPUT_SHAPE_TAGS || row->shape == OUTPUT_SHAPE_LITERAL;
 }
 
 static bool reply_check_names(const struct output_row *row, const struct output_tools *tools,
@@ -125,7 +128,7 @@ bool reply_make(struct reply *out, const struct prompt_model *m, const struct ap
             return false;
         out->tools = tools;
     }
-    return reply_close_ids(out, m, a, e);
+    return reply_close_ids(out, m, rq->tool_choice >= API_TOOL_CHOICE_REQUIRED, a, e);
 }
 
 /* The reply goes on behind a call, which may not be whole. */
@@ -145,6 +148,8 @@ struct output_options reply_output(const struct reply *r, const struct api_reque
 {
     return (struct output_options){
         .format = r->format, .tools = r->tools, .begin = r->begin, .one_call = r->one_call,
+        .marked_only = r->format.calls && !r->format.calls->is_bare &&
+                       rq->format.kind != API_FORMAT_TEXT,
         .is_forced = rq->tool_choice >= API_TOOL_CHOICE_REQUIRED || reply_resumes_call(rq, choice),
         .stops = rq->stop, .stops_count = rq->stop_count, .keep_stop = rq->keep_stop,
         .id_seed = digest_xxh3_128(str_view(ids, count * sizeof *ids),

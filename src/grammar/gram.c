@@ -189,6 +189,22 @@ uint32_t gram_switch(struct gram *g, uint32_t trie, const uint32_t *to, uint32_t
                                           .first = gram_add_list(g, to, count)});
 }
 
+uint32_t gram_switch_marker(struct gram *g, uint32_t trie, const uint32_t *to, uint32_t count)
+{
+    uint32_t node = gram_switch(g, trie, to, count);
+    if (!g->is_full)
+        gram_node(g, node)->is_marker = true;
+    return node;
+}
+
+uint32_t gram_either(struct gram *g, const struct gram_either *e)
+{
+    return gram_add(g, (struct gram_node){.kind = GRAM_KIND_CHOICE, .trie = e->trie,
+                                          .count = e->count, .can_end = true,
+                                          .first = gram_add_list(g, e->to, e->count),
+                                          .rule = e->otherwise, .min = e->skips});
+}
+
 uint32_t gram_add_dfa(struct gram *g, struct gram_dfa *d)
 {
     if (!d || !gram_append(g, &g->dfas, &d, sizeof d)) {
@@ -273,7 +289,7 @@ static uint32_t gram_inside(const struct gram *g, const struct gram_node *n)
     uint32_t h = gram_is_many(n) ? GRAM_NONE : 0;
     if (n->kind == GRAM_KIND_CALL)
         return gram_up(gram_of(g, n->rule));
-    if (n->kind == GRAM_KIND_OPEN && (n->can_end || n->count == 0))
+    if (n->can_end || (n->kind == GRAM_KIND_OPEN && n->count == 0))
         h = 0;
     for (uint32_t i = 0; i < n->count; i++) {
         uint32_t to = n->first + i;
@@ -341,7 +357,7 @@ static uint32_t gram_count_paths(struct gram *g, uint32_t i, uint32_t depth)
     uint64_t sum = 1;
     if (n->kind == GRAM_KIND_JUMP)
         sum += gram_count_paths(g, n->next, depth + 1);
-    if (n->kind == GRAM_KIND_CALL)
+    if (n->kind == GRAM_KIND_CALL || (n->kind == GRAM_KIND_CHOICE && n->can_end))
         sum += gram_count_paths(g, n->rule, depth + 1);
     for (uint32_t k = 0; n->kind == GRAM_KIND_FORK && k < n->count && sum <= GRAM_PATHS_MAX; k++)
         sum += gram_count_paths(g, *gram_list(g, n->first + k), depth + 1);

@@ -80,6 +80,19 @@ uint32_t gram_choice(struct gram *g, uint32_t trie, uint32_t next);
 
 /* The same; the text with id i goes on at to[i]. None may begin another. */
 uint32_t gram_switch(struct gram *g, uint32_t trie, const uint32_t *to, uint32_t count);
+/* The same for texts that hold markers. */
+uint32_t gram_switch_marker(struct gram *g, uint32_t trie, const uint32_t *to, uint32_t count);
+
+/* One of the texts in the trie, none of which begins another, going on at its to[i]; or, with the
+ * first byte that none of them has, at `otherwise`. The reply may end anywhere in it. skips: blanks
+ * in front of it belong to it. */
+struct gram_either {
+    uint32_t trie;
+    const uint32_t *to;
+    uint32_t count, otherwise;
+    bool skips;
+};
+uint32_t gram_either(struct gram *g, const struct gram_either *e);
 
 struct gram_dfa;
 /* The gram takes d over (NULL is an out of memory before). Returns its number. */

@@ -370,7 +370,8 @@ static void mask_make(struct gram_mask *c, struct gram_walk *w, const struct gra
     struct mask_tour r = {.c = c, .w = w, .tree = &c->index->all, .mask = mask,
                           .work_max = work_max, .room = UINT32_MAX};
     bool is_exact = work_max == MASK_ENDLESS;
-    if (n->kind == GRAM_KIND_OPEN && !is_exact) {
+    bool is_open = n->kind == GRAM_KIND_OPEN || (n->kind == GRAM_KIND_CHOICE && n->can_end);
+    if (is_open && !is_exact) {
         mask_open(c, mask);
         return;
     }
@@ -386,8 +387,7 @@ static void mask_make(struct gram_mask *c, struct gram_walk *w, const struct gra
     }
     c->firsts[1] = 1;
     mask_tour(&r);
-    if (n->kind == GRAM_KIND_BYTES || n->kind == GRAM_KIND_FORK || n->kind == GRAM_KIND_CALL ||
-        n->kind == GRAM_KIND_OPEN)
+    if (gram_walk_may_control(n))
         mask_markers(c, w, t, mask);
 }
 

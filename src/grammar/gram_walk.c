@@ -117,6 +117,8 @@ static void walk_pattern(struct gram_walk *w, const struct gram_node *n,
     }
     if (t->pos && gram_dfa_accepts(table, state))
         walk_into(w, n->next, t->parent, byte, out);
+    if (w->is_control)
+        return; /* no value is spelled by one */
     uint32_t to = gram_dfa_next(table, state, byte);
     w->is_unsure = w->is_unsure || to == GRAM_DFA_FULL;
     if (to == GRAM_DFA_DEAD || to == GRAM_DFA_FULL)
@@ -142,9 +144,16 @@ static void walk_choice(struct gram_walk *w, const struct gram_node *n,
     uint32_t leaf = t->pos ? t->dfa : n->trie;
     if (t->pos && gram_leaf(w->g, leaf)->id != GRAM_NONE)
         walk_into(w, walk_chosen(w, n, leaf), t->parent, byte, out);
-    uint32_t to = gram_trie_step(w->g, leaf, byte);
-    if (to == GRAM_NONE)
+    bool is_value = w->is_control && !n->is_marker;
+    uint32_t to = is_value ? GRAM_NONE : gram_trie_step(w->g, leaf, byte);
+    if (to == GRAM_NONE) {
+        bool is_blank = byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+        if (n->can_end && n->min && t->pos == 0 && is_blank)
+            walk_put(out, t);
+        else if (n->can_end)
+            walk_into(w, n->rule, t->parent, byte, out);
         return;
+    }
     struct gram_thread next = *t;
     next.pos = 1;
     next.dfa = to;
@@ -619,13 +628,19 @@ static void walk_items(struct gram_walk *w, const struct gram_node *n, const str
 
 /* --- one byte ------------------------------------------------------------------------------ */
 
+bool gram_walk_may_control(const struct gram_node *n)
+{
+    bool may_end = n->kind == GRAM_KIND_PATTERN || n->kind == GRAM_KIND_CHOICE;
+    return n->kind == GRAM_KIND_BYTES ? n->is_marker
+                                      : may_end || n->kind == GRAM_KIND_FORK ||
+                                            n->kind == GRAM_KIND_CALL || n->kind == GRAM_KIND_OPEN;
+}
+
 void gram_walk_step(struct gram_walk *w, const struct gram_thread *t, uint8_t byte,
                     struct gram_threads *out)
 {
     const struct gram_node *n = gram_node(w->g, t->node);
-    bool is_value = n->kind != GRAM_KIND_BYTES && n->kind != GRAM_KIND_FORK &&
-                    n->kind != GRAM_KIND_CALL && n->kind != GRAM_KIND_OPEN;
-    if (w->is_control && (is_value || (n->kind == GRAM_KIND_BYTES && !n->is_marker)))
+    if (w->is_control && !gram_walk_may_control(n))
         return;
     switch (n->kind) {
     case GRAM_KIND_END:
@@ -675,6 +690,8 @@ bool gram_walk_can_end(const struct gram_walk *w, const struct gram_thread *t)
 {
     const struct gram_node *n = gram_node(w->g, t->node);
     struct gram_thread next;
+    if (n->kind == GRAM_KIND_CHOICE && n->can_end)
+        return true;
     bool is_at_end = (n->kind == GRAM_KIND_PATTERN && t->pos &&
                       gram_dfa_accepts(walk_table(w, n), t->dfa)) ||
                      (n->kind == GRAM_KIND_CHOICE && t->pos &&

@@ -26,15 +26,15 @@ struct gram_node {
     enum gram_kind kind;
     uint32_t next;         /* CALL, MEMBERS, ITEMS: where it goes on behind the rule */
     uint32_t first, count; /* BYTES: bytes; FORK, ITEMS, OPEN, CHOICE: lists; MEMBERS: properties */
-    uint32_t rule;         /* CALL; MEMBERS: more; ITEMS: rest */
+    uint32_t rule;         /* CALL; MEMBERS: more; ITEMS: rest; CHOICE: otherwise */
     uint32_t trie;         /* CHOICE, MEMBERS: names; TEXT: except; OPEN: markers */
     uint32_t dfa;          /* PATTERN, TEXT */
-    uint32_t min, max;     /* TEXT, ITEMS */
+    uint32_t min, max;     /* TEXT, ITEMS; CHOICE: min 1, blanks in front are skipped */
     uint32_t height;       /* frames until the rule ends; GRAM_NONE: never */
     uint32_t tallest;      /* MEMBERS, ITEMS: of the values */
     uint32_t paths;        /* branches looked at for one byte */
-    bool can_end;          /* OPEN */
-    bool is_marker;        /* BYTES: control tokens may spell it */
+    bool can_end;          /* OPEN, CHOICE: there is an otherwise */
+    bool is_marker;        /* BYTES, CHOICE: control tokens may spell it */
 };
 
 struct gram_member {
@@ -118,6 +118,8 @@ struct gram_walk {
 /* Adds to out where t may be behind the byte. */
 void gram_walk_step(struct gram_walk *w, const struct gram_thread *t, uint8_t byte,
                     struct gram_threads *out);
+/* Whether a control token may come there, or where the node ends. */
+bool gram_walk_may_control(const struct gram_node *n);
 bool gram_walk_can_end(const struct gram_walk *w, const struct gram_thread *t);
 /* Anything may follow but what breaks a marker's ban, and it may end. */
 bool gram_walk_is_free(const struct gram_walk *w, const struct gram_thread *t);

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 
 #include "output_run.h"
 
@@ -266,6 +267,37 @@ static void test_a_call_without_opener_is_whole_or_text(void **state)
     check(&thinks, behind, countof(behind));
 }
 
+/* The grammar knows the usual order of members: what it does not know, it cannot hold to. */
+static void test_a_strict_tool_is_called_only_as_a_grammar_binds_it(void **state)
+{
+    (void)state;
+    const struct output_run r = {
+        .format = "hermes", .tools = "[{\"name\": \"f\", \"strict\": true}, {\"name\": \"g\"}]"};
+    static const char *const odd[] = {
+        "{\"arguments\": {}, \"name\": \"f\"}",
+        "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {}}}",
+        "{\"type\": \"tool\", \"name\": \"f\", \"arguments\": {}}",
+        "{\"name\": \"f\", \"id\": 1, \"arguments\": {}}",
+        "{\"name\": \"g\", \"name\": \"f\", \"arguments\": {}}",
+        "{\"name\": \"\\u0066\", \"arguments\": {}}",
+        "{\"name\": \"f\", \"arguments\": \"{}\"}",
+    };
+    static const struct row rows[] = {
+        {"{\"name\": \"f\", \"arguments\": {}}", "C:f:{}\nE"},
+        {"{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "C:f:{}\nE"},
+        {"<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call>", "C:f:{}\nE"},
+        {"{\"arguments\": {}, \"name\": \"g\"}", "C:g:{}\nE"},
+        {"{\"name\": \"g\", \"arguments\": {}}} {\"name\": \"f\", \"arguments\": {}}",
+         "C:g:{}\nE\nT:{\"name\": \"f\", \"arguments\": {}}"},
+    };
+    char text[256];
+    check(&r, rows, countof(rows));
+    for (size_t i = 0; i < countof(odd); i++) {
+        snprintf(text, sizeof text, "T:%s", odd[i]);
+        output_run_check(&r, odd[i], text);
+    }
+}
+
 static void test_a_forced_call_flows_and_shows_nothing_of_its_markup(void **state)
 {
     (void)state;
@@ -372,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_stop_strings_apply_to_content_alone),
         cmocka_unit_test(test_hermes_models_that_forget_the_opener_are_understood),
         cmocka_unit_test(test_a_call_without_opener_is_whole_or_text),
+        cmocka_unit_test(test_a_strict_tool_is_called_only_as_a_grammar_binds_it),
         cmocka_unit_test(test_a_forced_call_flows_and_shows_nothing_of_its_markup),
         cmocka_unit_test(test_names_may_need_escapes),
         cmocka_unit_test(test_mistral_in_both_forms),

@@ -32,7 +32,9 @@ static void read_tools(struct api_request *rq, const char *text, struct arena *a
         tools[n].name = json_text(json_member(w.value, "name"), a);
         tools[n].schema = json_raw(json_member(w.value, "parameters"));
         tools[n].allowed = true;
-        bool is_custom = false, is_banned = false;
+        bool is_custom = false, is_banned = false, is_strict = false;
+        if (json_bool(json_member(w.value, "strict"), &is_strict))
+            tools[n].strict = is_strict;
         if (json_bool(json_member(w.value, "banned"), &is_banned) && is_banned)
             tools[n].allowed = false;
         if (json_bool(json_member(w.value, "custom"), &is_custom) && is_custom)

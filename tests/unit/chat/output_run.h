@@ -19,7 +19,8 @@ struct output_run {
     const char *format, *think; /* "" or NULL: none */
     enum output_begin begin;
     const char *stops[4];
-    const char *tools; /* JSON array of {"name", "custom", "parameters"}; NULL: output_run_tools */
+    const char *tools; /* JSON array of {"name", "custom", "banned", "strict", "parameters"}; NULL:
+                          output_run_tools */
     bool no_tools, one_call, is_cut, is_forced;
 };
 extern const char output_run_tools[];

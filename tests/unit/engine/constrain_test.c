@@ -67,6 +67,7 @@ struct setting {
     enum output_begin begin;
     bool one_call;
     enum api_format_kind format;
+    const struct api_tool *tool; /* instead of all */
 };
 
 /* Starts a reply; false: no grammar, or (why) refused. */
@@ -78,8 +79,8 @@ static bool begin(struct place *p, const struct setting *o, struct api_error *e)
     struct constraint k;
     struct err why;
     api_request_init(&rq);
-    rq.tools = tools;
-    rq.tools_count = countof(tools);
+    rq.tools = o->tool ? o->tool : tools;
+    rq.tools_count = o->tool ? 1 : countof(tools);
     rq.tool_choice = o->choice;
     rq.format.kind = o->format;
     assert_true(output_tools_make(&made, &rq, &p->arena, &why));
@@ -128,6 +129,9 @@ static void add_call(struct buf *b, const struct output_row *row, const char *na
         buf_add(b, is_weather ? row->key_text : row->key_json);
         buf_add_z(b, is_weather ? "Oslo <b>" : is_good ? "true" : "maybe");
         buf_add(b, row->value_close);
+    } else if (row->shape == OUTPUT_SHAPE_LITERAL) {
+        buf_add_z(b, is_weather ? (is_good ? "{city:<|\"|>Oslo {<|\"|>,days:3}" : "{days:3}")
+                                : (is_good ? "{on:true}" : "{on:1}"));
     } else if (is_weather) {
         buf_add_z(b, is_good ? "{\"city\":\"Oslo\",\"days\":3}" : "{\"days\":3}");
     } else {
@@ -137,9 +141,10 @@ static void add_call(struct buf *b, const struct output_row *row, const char *na
     buf_add(b, row->call_close);
 }
 
-static bool is_built(const struct output_row *row)
+/* Where a reply begins that holds nothing but calls. */
+static enum output_begin at_calls(const struct output_row *row)
 {
-    return row->shape != OUTPUT_SHAPE_CHANNEL && row->shape != OUTPUT_SHAPE_LITERAL;
+    return row->shape == OUTPUT_SHAPE_CHANNEL ? OUTPUT_BEGIN_FRESH : OUTPUT_BEGIN_ANSWER;
 }
 
 static void check(struct place *p, const struct output_row *row, const struct buf *b, bool good,
@@ -163,12 +168,7 @@ static void test_each_format_reads_back_its_own_calls(void **state)
     for (uint32_t i = 0; i < output_table_count; i++) {
         const struct output_row *row = &output_table_rows[i];
         struct setting o = {.row = row, .choice = API_TOOL_CHOICE_REQUIRED,
-                            .begin = OUTPUT_BEGIN_ANSWER};
-        if (!is_built(row)) {
-            assert_false(begin(&p, &o, &e));
-            assert_int_equal(e.err.code, ERR_UNSUPPORTED);
-            continue;
-        }
+                            .begin = at_calls(row)};
         assert_true(begin(&p, &o, &e));
         for (int good = 0; good < 2; good++)
             for (int which = 0; which < 2; which++) {
@@ -204,8 +204,8 @@ static void test_two_calls_only_where_they_may_be_parallel(void **state)
         for (int one = 0; one < 2; one++) {
             const struct output_row *row = &output_table_rows[i];
             const struct setting o = {.row = row, .choice = API_TOOL_CHOICE_REQUIRED,
-                                      .begin = OUTPUT_BEGIN_ANSWER, .one_call = one};
-            if (!is_built(row) || (!row->section_open.len && !row->call_open.len))
+                                      .begin = at_calls(row), .one_call = one};
+            if (!row->section_open.len && !row->call_open.len)
                 continue;
             assert_true(begin(&p, &o, &e));
             buf_clear(&b);
@@ -236,10 +236,8 @@ static void test_text_is_free_up_to_an_opener_and_strict_behind_it(void **state)
         const struct output_row *row = &output_table_rows[i];
         const struct setting o = {.row = row, .begin = OUTPUT_BEGIN_ANSWER};
         str mark = output_table_opener(row, opener, sizeof opener);
-        if (!is_built(row) || mark.len == 0) {
-            assert_false(begin(&p, &o, &e));
-            continue;
-        }
+        if (mark.len == 0)
+            continue; /* a call without opener: below */
         assert_true(begin(&p, &o, &e));
         buf_clear(&b);
         buf_add_z(&b, "Let me see <");
@@ -303,6 +301,191 @@ static void test_reasoning_comes_before_what_is_asked_for(void **state)
     close_place(&p);
 }
 
+#define WEATHER "\"name\": \"get_weather\", \"arguments\": {\"city\":\"Oslo\"}"
+#define GET(on) "{\"name\": \"get\", \"arguments\": {\"on\":" on "}}"
+
+static const struct {
+    const char *text;
+    bool lets;
+} bare_rows[] = {
+    {"{" WEATHER "}", true},
+    {"\n{ \"type\" : \"function\", \n" WEATHER "\n}", true},
+    {"```json\n{\n  " WEATHER "\n}\n```", true},
+    {"```\n" GET("true") "```\n```json\n" GET("false") "\n```\nSo.", true},
+    {GET("true") "\n" GET("false") "; " GET("true"), true},
+    {GET("true") "\n\nDone <b>. {\"name\": \"get\", no", true},
+    {GET("1"), false},
+    {"\t" GET("\"true\""), false},
+    {"```json\n" GET("1"), false},
+    {"{\"type\":\"function\"," "\"name\": \"get\", \"x\"", false},
+    {"{\"name\": \"get\", \"arguments\": null", false},
+    {"{\"name\": \"get\", \"parameters\": {\"on\":true}}", true},
+    {"{\"name\": \"get\"}", false},
+    {GET("true") "\n" GET("1"), false},
+    {"```\n" GET("true") "\n```\n" GET("1"), false},
+    {"```\n" GET("true") "\n```\n```json\n" GET("1"), false},
+    {"```\n" GET("true") ", " GET("1"), false},
+    {GET("true") "\n```json\n" GET("1"), false},
+    /* Answers. */
+    {"", true},
+    {"`x`", true},
+    {"``", true},
+    {"```python\nx = {}\n```", true},
+    {"```js\nlet x = {\"name\": \"get\"}\n```", true},
+    {"{}", true},
+    {"{\"name\": \"Anna\", \"age\": 3}", true},
+    {"{\"name\": \"secret\", \"arguments\": 1}", true}, /* not allowed: text */
+    {"{\"name\": \"gets\"}", true},
+    {"{\"name\": \"ge\"}", true},
+    {"{\"name\": 5}", true},
+    {"{\"nam\": \"get\"}", true},
+    {"{\"type\": \"person\", \"name\": \"get\"}", true},
+    {"See {\"name\": \"get\", no", true},
+    /* A marked call where text could still be one that is not. */
+    {"{<tool_call>nonsense", false},
+    {"{\"<tool_call>nonsense", false},
+    {"{\"name\": \"<tool_call>nonsense", false},
+    {"``<tool_call>nonsense", false},
+    {"```json\n<tool_call>nonsense", false},
+    {"<<tool_call>nonsense", false},
+    {" <tool_call>nonsense", false},
+    {"<tool_call>\n" GET("true"), true},
+};
+
+/* What chat/output would take for a call fits the schema; everything else stays free. */
+static void test_a_call_that_nothing_marks_is_strict_from_its_name_on(void **state)
+{
+    (void)state;
+    struct place p;
+    struct api_error e;
+    bool ends;
+    open_place(&p);
+    const struct setting o = {.row = output_table_find(STR("hermes")),
+                              .begin = OUTPUT_BEGIN_ANSWER};
+    assert_true(begin(&p, &o, &e));
+    for (size_t i = 0; i < countof(bare_rows); i++)
+        if (lets(&p, str_of(bare_rows[i].text), &ends) != bare_rows[i].lets)
+            fail_msg("%s: %s", bare_rows[i].text, bare_rows[i].lets ? "refused" : "let through");
+    gram_mask_close(p.masks, &p.at);
+    const struct setting llama3 = {.row = output_table_find(STR("llama3")),
+                                   .begin = OUTPUT_BEGIN_ANSWER};
+    assert_true(begin(&p, &llama3, &e));
+    assert_true(lets(&p, STR(GET("true")), &ends) && ends);
+    assert_false(lets(&p, STR(GET("true") " and"), &ends));
+    assert_false(lets(&p, STR(GET("1")), &ends));
+    assert_true(lets(&p, STR("```json\n{\"name\": \"get\", no"), &ends) && ends);
+    gram_mask_close(p.masks, &p.at);
+    close_place(&p);
+}
+
+static void test_harmony_reasons_and_then_calls(void **state)
+{
+    (void)state;
+#define CALL "<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"on\":true}"
+    static const struct {
+        enum api_tool_choice choice;
+        const char *text;
+        bool lets, ends;
+    } rows[] = {
+        {API_TOOL_CHOICE_REQUIRED, CALL, true, true},
+        {API_TOOL_CHOICE_REQUIRED, CALL "<|call|>", true, true},
+        {API_TOOL_CHOICE_REQUIRED, "<|channel|>analysis<|message|>hm <|end|><|start|>assistant"
+         CALL, true, true},
+        {API_TOOL_CHOICE_REQUIRED, "<|channel|>analysis<|message|>hm <|en", true, false},
+        {API_TOOL_CHOICE_REQUIRED, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+         "<|channel|>final", false, false},
+        {API_TOOL_CHOICE_REQUIRED, "<|channel|>final", false, false},
+        {API_TOOL_CHOICE_REQUIRED, "Hello", false, false},
+        {API_TOOL_CHOICE_AUTO, "<|channel|>final<|message|>Hello", true, true},
+        {API_TOOL_CHOICE_AUTO, CALL, true, true},
+        {API_TOOL_CHOICE_AUTO, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to="
+         "functions.get<|channel|>commentary json<|message|>{\"on\":true}<|call|>", true, true},
+        {API_TOOL_CHOICE_AUTO, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to="
+         "functions.get<|channel|>commentary json<|message|>{\"on\":1", false, false},
+        {API_TOOL_CHOICE_AUTO, "<|channel|>commentary to=functions.secret", false, false},
+        {API_TOOL_CHOICE_NONE, "<|channel|>commentary to=", false, false},
+        {API_TOOL_CHOICE_NONE, "<|channel|>commentary<|message|>", true, true},
+    };
+    struct place p;
+    struct api_error e;
+    open_place(&p);
+    for (size_t i = 0; i < countof(rows); i++) {
+        const struct setting o = {.row = output_table_find(STR("harmony")),
+                                  .choice = rows[i].choice};
+        bool ends = false;
+        assert_true(begin(&p, &o, &e));
+        bool ok = lets(&p, str_of(rows[i].text), &ends);
+        if (ok != rows[i].lets || (ok && ends != rows[i].ends))
+            fail_msg("%d: %s", (int)rows[i].choice, rows[i].text);
+        gram_mask_close(p.masks, &p.at);
+    }
+    const struct setting o = {.row = output_table_find(STR("harmony")),
+                              .choice = API_TOOL_CHOICE_REQUIRED,
+                              .begin = OUTPUT_BEGIN_THINKING};
+    bool ends = false;
+    assert_true(begin(&p, &o, &e));
+    assert_true(lets(&p, STR("hm<|end|><|start|>assistant" CALL), &ends) && ends);
+    gram_mask_close(p.masks, &p.at);
+    close_place(&p);
+}
+
+/* What a form cannot keep to is an error for a strict tool and a note for others. */
+static void test_a_strict_tool_is_kept_to_or_refused_in_every_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *format, *schema, *good, *bad, *why;
+    } rows[] = {
+        {"function-xml", "{\"a\":{\"type\":\"string\",\"enum\":[\"x\",\"yy\"]}}",
+         "<parameter=a>\nyy\n</parameter>\n", "<parameter=a>\nz", NULL},
+        {"function-xml", "{\"a\":{\"type\":\"string\",\"pattern\":\"^x\"}}", NULL, NULL,
+         "tool f: schema: #/a: 'pattern' is not supported for a strict tool in this model's form of"
+         " calls (function-xml)"},
+        {"function-xml", "{\"a\":{\"type\":\"integer\",\"maximum\":5}}",
+         "<parameter=a>\n5\n</parameter>\n", "<parameter=a>\n6", NULL},
+        {"gemma4", "{\"a\":{\"const\":\"x\"},\"b\":{\"type\":\"array\",\"items\":{\"type\":"
+         "\"object\",\"properties\":{\"c\":{\"type\":\"integer\"}},\"required\":[\"c\"]}}}",
+         "a:<|\"|>x<|\"|>,b:[{c:1},{c:2}]}", "a:<|\"|>x<|\"|>,b:[{}", NULL},
+        {"gemma4", "{\"a\":{\"type\":\"array\",\"maxItems\":2,\"items\":{\"type\":\"null\"}}}",
+         NULL, NULL, "tool f: schema: #/a: 'maxItems' is not supported for a strict tool in this "
+         "model's form of calls (gemma4)"},
+        {"gemma4", "{\"a\":{\"description\":\"any\"}}",
+         "a:{x:[1,<|\"|>]<|\"|>,{}],y:null}}", "a:x", NULL},
+    };
+    struct place p;
+    struct api_error e;
+    open_place(&p);
+    for (size_t i = 0; i < countof(rows); i++) {
+        char schema[512], text[512];
+        snprintf(schema, sizeof schema, "{\"type\":\"object\",\"properties\":%s}", rows[i].schema);
+        struct api_tool f = {.kind = API_TOOL_FUNCTION, .name = STR("f"), .allowed = true,
+                             .strict = true, .schema = str_of(schema)};
+        const struct output_row *row = output_table_find(str_of(rows[i].format));
+        const struct setting o = {.row = row, .choice = API_TOOL_CHOICE_REQUIRED,
+                                  .begin = OUTPUT_BEGIN_ANSWER, .tool = &f};
+        bool ok = begin(&p, &o, &e), ends;
+        if (rows[i].why) {
+            assert_false(ok);
+            assert_string_equal(e.err.text, rows[i].why);
+            f.strict = false;
+            assert_true(begin(&p, &o, &e));
+            gram_mask_close(p.masks, &p.at);
+            continue;
+        }
+        assert_true(ok);
+        for (int good = 0; good < 2; good++) {
+            snprintf(text, sizeof text, "%.*s%.*sf%.*s%s%s", STR_ARG(row->call_open),
+                     STR_ARG(row->name_open), STR_ARG(row->name_close),
+                     row->shape == OUTPUT_SHAPE_LITERAL ? "{" : "",
+                     good ? rows[i].good : rows[i].bad);
+            if (lets(&p, str_of(text), &ends) != (good == 1))
+                fail_msg("%s: %s", rows[i].format, text);
+        }
+        gram_mask_close(p.masks, &p.at);
+    }
+    close_place(&p);
+}
+
 static void test_equal_requests_share_one_grammar(void **state)
 {
     (void)state;
@@ -327,6 +510,9 @@ int main(void)
         cmocka_unit_test(test_two_calls_only_where_they_may_be_parallel),
         cmocka_unit_test(test_text_is_free_up_to_an_opener_and_strict_behind_it),
         cmocka_unit_test(test_reasoning_comes_before_what_is_asked_for),
+        cmocka_unit_test(test_a_call_that_nothing_marks_is_strict_from_its_name_on),
+        cmocka_unit_test(test_harmony_reasons_and_then_calls),
+        cmocka_unit_test(test_a_strict_tool_is_kept_to_or_refused_in_every_form),
         cmocka_unit_test(test_equal_requests_share_one_grammar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
