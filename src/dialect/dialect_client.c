@@ -94,23 +94,30 @@ bool dialect_client_settle(struct dialect_client_state *st)
 
 /* ---- What an upstream's failure means ---- */
 
-/* By status alone: BEHAVIOUR 9.4. */
+/* The client's own faults: another upstream would say the same of the request. */
+static bool is_of_the_request(int status)
+{
+    return status == 400 || status == 404 || status == 405 || status == 413 || status == 422;
+}
+
+/* By status alone: BEHAVIOUR 9.4. Total: what stands in no row is the upstream's trouble, and
+ * another leg may help. 402 is an account without money: as a limit of it, it costs no points. */
 static void classify(struct api_error *out, int status)
 {
     out->upstream_status = (uint16_t)status;
     if (status == 401 || status == 403) {
         out->fault = API_FAULT_AUTH;
         out->err.code = ERR_AUTH;
-    } else if (status == 429) {
+    } else if (status == 429 || status == 402) {
         out->fault = API_FAULT_RATE_LIMIT;
         out->err.code = ERR_OVERLOADED;
         out->code = STR("rate_limited");
-    } else if (status == 408 || status >= 500) {
-        out->fault = API_FAULT_HTTP_5XX;
-        out->err.code = status == 503 || status == 529 ? ERR_OVERLOADED : ERR_UPSTREAM;
-    } else if (status >= 400) {
+    } else if (is_of_the_request(status)) {
         out->fault = API_FAULT_REQUEST;
         out->err.code = status == 404 ? ERR_NOT_FOUND : ERR_REQUEST;
+    } else if (status >= 400) {
+        out->fault = API_FAULT_HTTP_5XX;
+        out->err.code = status == 503 || status == 529 ? ERR_OVERLOADED : ERR_UPSTREAM;
     } else {
         out->fault = API_FAULT_GARBAGE;
         out->err.code = ERR_UPSTREAM;

@@ -28,7 +28,8 @@ FAULTS = {
     "roles": ("hang_first", False, 504), "stall=12": ("stall", True, 504),
     "end=12": ("cut", True, 502), "cut=12": ("cut", True, 502), "cut=0": ("cut", False, 502),
     "garbage=9": ("garbage", None, 502), "status=500": ("http_5xx", False, 502),
-    "status=503": ("http_5xx", False, 503), "status=429": ("rate_limit", False, 429),
+    "status=503": ("http_5xx", False, 503), "status=409": ("http_5xx", False, 502),
+    "status=402": ("rate_limit", False, 429), "status=429": ("rate_limit", False, 429),
     "html": ("garbage", None, 502),
 }
 
@@ -186,7 +187,7 @@ def test_G04_G05_with_another_leg_every_fault_gives_the_whole_text(table, whole,
         class_, before, _ = FAULTS[fault]
         if before is False or (before is None and "shoal-substituted" in r.headers):
             reason = r.headers["shoal-substituted"].rsplit("=", 1)[1]
-            assert reason in (class_, "cooling" if fault == "status=429" else class_), what
+            assert reason in (class_, "cooling" if class_ == "rate_limit" else class_), what
         elif before and stream:
             assert b'"phase":"failover"' in r.body and f'"reason":"{class_}"'.encode() in r.body
         if before:

@@ -16,7 +16,10 @@ static void test_statuses_have_the_classes_of_the_table(void **state)
         {429, "rate_limit", ERR_OVERLOADED}, {500, "http_5xx", ERR_UPSTREAM},
         {502, "http_5xx", ERR_UPSTREAM}, {503, "http_5xx", ERR_OVERLOADED},
         {504, "http_5xx", ERR_UPSTREAM}, {529, "http_5xx", ERR_OVERLOADED},
-        {408, "http_5xx", ERR_UPSTREAM}, {302, "garbage", ERR_UPSTREAM},
+        {402, "rate_limit", ERR_OVERLOADED}, {408, "http_5xx", ERR_UPSTREAM},
+        {409, "http_5xx", ERR_UPSTREAM}, {418, "http_5xx", ERR_UPSTREAM},
+        {425, "http_5xx", ERR_UPSTREAM}, {499, "http_5xx", ERR_UPSTREAM},
+        {520, "http_5xx", ERR_UPSTREAM}, {302, "garbage", ERR_UPSTREAM},
         {204, "garbage", ERR_UPSTREAM},
     };
     (void)state;
@@ -31,6 +34,26 @@ static void test_statuses_have_the_classes_of_the_table(void **state)
         assert_int_equal(e.err.code, rows[i].code);
         assert_int_equal(e.upstream_status, rows[i].status);
         assert_true(str_eq_z(e.upstream_text, "no"));
+        arena_deinit(&a);
+    }
+}
+
+static void test_only_what_is_wrong_with_the_request_itself_stays_the_clients(void **state)
+{
+    static const int own[] = {400, 404, 405, 413, 422};
+    struct dialect_client_headers h = {.count = 0};
+    (void)state;
+    for (int status = 100; status < 600; status++) {
+        struct api_error e;
+        struct arena a;
+        bool is_own = false;
+        for (size_t i = 0; i < countof(own); i++)
+            is_own = is_own || own[i] == status;
+        arena_init(&a, 1 << 20);
+        dialect_client_read_error(&e, status, h, STR(""), &a);
+        assert_int_equal(e.fault == API_FAULT_REQUEST, is_own);
+        assert_int_equal(e.fault == API_FAULT_AUTH, status == 401 || status == 403);
+        assert_int_not_equal(e.fault, API_FAULT_NONE);
         arena_deinit(&a);
     }
 }
@@ -143,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_statuses_have_the_classes_of_the_table),
+        cmocka_unit_test(test_only_what_is_wrong_with_the_request_itself_stays_the_clients),
         cmocka_unit_test(test_an_error_body_of_any_form_gives_its_words),
         cmocka_unit_test(test_retry_after_is_read_as_seconds_or_a_date_and_bounded),
         cmocka_unit_test(test_what_a_protocol_cannot_say_makes_a_leg_incapable),
