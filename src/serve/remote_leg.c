@@ -7,19 +7,16 @@
 #include "base/chrono.h"
 #include "base/file.h"
 #include "base/list.h"
+#include "serve/remote_check.h"
+#include "serve/remote_headers.h"
 #include "wire/sse.h"
 
 #define REMOTE_LEG_ERROR_MAX ((size_t)64 << 10) /* bytes of an error's body */
 #define REMOTE_LEG_TEXTS_MAX ((size_t)32 << 20) /* of an error: an event's size and more */
 #define REMOTE_LEG_PIECE_MIN 4u /* bytes of a key that are too many to show */
-#define REMOTE_LEG_HEADERS_MAX 12u /* of a request, ours and the client's kept ones */
-#define REMOTE_LEG_HEADER_MAX 8192u
 #define REMOTE_LEG_LINGER_MS 1000 /* behind the terminal marker, for the connection's sake */
-#define REMOTE_LEG_CHECK_MS 5000 /* all of a free check */
-#define REMOTE_LEG_PROBE_MS 30000
 #define REMOTE_LEG_COMMENT_MAX ((size_t)64 << 10)
 #define REMOTE_LEG_CA_MAX ((size_t)8 << 20)
-#define REMOTE_LEG_CONNECT_MS 2000 /* of checks: BEHAVIOUR 9.4 */
 
 /* Header fields of an answer that mean something. */
 #define REMOTE_LEG_FIELDS(X) \
@@ -69,28 +66,13 @@ struct remote_call {
     bool is_whole, is_visible, is_held, has_error, is_dead;
 };
 
-struct remote_check {
-    void (*on_check)(void *ctx, const struct remote_leg_check *c);
-    void *ctx;
-    struct http_call *http;
-    int64_t began_ms;
-    int status;
-    enum http_call_fault fault;
-    bool is_running, was_asked;
-};
-
 struct remote_leg {
     struct remote_leg_options o;
     struct arena keep; /* what options view */
     struct list calls;
     uint32_t inflight;
     bool is_closed; /* freed with its last call */
-    struct remote_check check, probe;
-    /* The probe's own request. */
-    struct api_request probe_rq;
-    struct api_message probe_message;
-    struct api_part probe_part;
-    uint64_t probe_id;
+    struct remote_check_set checks;
 };
 
 /* --- one call's end ------------------------------------------------------------------------- */
@@ -550,86 +532,6 @@ static void remote_call_on_end(void *ctx, const struct err *why)
 
 /* --- a request ------------------------------------------------------------------------------ */
 
-/* Lines "name: value" for one call. */
-struct remote_headers {
-    struct arena a;
-    const char *rows[REMOTE_LEG_HEADERS_MAX + 1];
-    uint32_t count;
-};
-
-static void remote_headers_add(struct remote_headers *h, const char *name, str value)
-{
-    str line = arena_printf(&h->a, "%s%.*s", name, STR_ARG(value));
-    if (line.p && h->count < REMOTE_LEG_HEADERS_MAX)
-        h->rows[h->count++] = line.p;
-}
-
-static str remote_leg_header_of(const struct api_request *rq, const char *name)
-{
-    for (uint32_t i = 0; i < rq->headers_count; i++)
-        if (str_eq_z(rq->headers[i].name, name))
-            return rq->headers[i].value;
-    return (str){NULL, 0};
-}
-
-/* The client's credentials in the form in which they came; a leg's own in its protocol's. */
-static void remote_headers_add_key(struct remote_headers *h, const struct remote_leg *l,
-                                   const struct api_request *rq)
-{
-    const char *form = l->o.dialect->client->key_header;
-    if (l->o.auth == REMOTE_LEG_AUTH_KEY)
-        remote_headers_add(h, form, l->o.key);
-    if (l->o.auth != REMOTE_LEG_AUTH_PASSTHROUGH || !rq || !rq->client_key)
-        return;
-    bool is_bearer = str_ends(remote_leg_header_of(rq, "authorization"), rq->client_key->text);
-    remote_headers_add(h, is_bearer ? "authorization: Bearer " : form, rq->client_key->text);
-}
-
-static void remote_headers_add_kept(struct remote_headers *h, const struct remote_leg *l,
-                                    const struct api_request *rq)
-{
-    const struct dialect_client *d = l->o.dialect->client;
-    bool is_same = str_eq_z(rq->dialect, l->o.dialect->name);
-    char name[64];
-    for (size_t i = 0; is_same && d->kept[i]; i++) {
-        str value = remote_leg_header_of(rq, d->kept[i]);
-        snprintf(name, sizeof name, "%s: ", d->kept[i]);
-        if (value.len)
-            remote_headers_add(h, name, value);
-    }
-    for (size_t i = 0; d->headers[i]; i++) { /* ours, unless the client said the same field */
-        const char *colon = strchr(d->headers[i], ':');
-        size_t len = (size_t)(colon - d->headers[i]);
-        bool is_said = false;
-        for (uint32_t k = 0; k < h->count; k++)
-            is_said = is_said || strncmp(h->rows[k], d->headers[i], len + 1) == 0;
-        if (!is_said)
-            remote_headers_add(h, d->headers[i], STR(""));
-    }
-}
-
-static uint64_t remote_leg_hops(const struct api_request *rq)
-{
-    uint64_t hops = 0;
-    str value = remote_leg_header_of(rq, "shoal-hop");
-    return value.len && str_to_u64(value, &hops) ? hops : 0;
-}
-
-static void remote_headers_fill(struct remote_headers *h, const struct remote_leg *l,
-                                const struct api_request *rq)
-{
-    char hops[24];
-    snprintf(hops, sizeof hops, "%llu", (unsigned long long)remote_leg_hops(rq) + 1);
-    remote_headers_add(h, "content-type: application/json", STR(""));
-    remote_headers_add(h, "shoal-hop: ", str_of(hops));
-    remote_headers_add_key(h, l, rq);
-    remote_headers_add_kept(h, l, rq);
-    if (l->o.upstream.how == DIALECT_CONTINUE_SHOAL && rq->agent.len)
-        remote_headers_add(h, "shoal-agent: ", rq->agent);
-    if (l->o.upstream.how == DIALECT_CONTINUE_SHOAL && rq->session.len)
-        remote_headers_add(h, "shoal-session: ", rq->session);
-}
-
 static bool remote_leg_may_ask(const struct remote_leg *l, const struct api_request *rq,
                                struct api_error *e)
 {
@@ -641,7 +543,7 @@ static bool remote_leg_may_ask(const struct remote_leg *l, const struct api_requ
         return api_error_set(e, ERR_UNSUPPORTED, "", STR(""), "leg %.*s: an upstream is only "
                              "asked for chats, not for %s", STR_ARG(l->o.name),
                              api_request_kind_name(rq->kind));
-    if (remote_leg_hops(rq) >= REMOTE_LEG_HOPS_MAX)
+    if (remote_headers_hops(rq) >= REMOTE_LEG_HOPS_MAX)
         return api_error_set(e, ERR_REQUEST, "", STR("Shoal-Hop"), "leg %.*s: the request passed "
                              "%u shoals: a loop", STR_ARG(l->o.name), REMOTE_LEG_HOPS_MAX);
     if (l->o.auth == REMOTE_LEG_AUTH_PASSTHROUGH && !rq->client_key)
@@ -656,15 +558,15 @@ static bool remote_call_start(struct remote_call *c, struct api_error *e)
 {
     struct remote_leg *l = c->leg;
     const struct dialect_client *d = l->o.dialect->client;
-    struct remote_headers h = {.count = 0};
+    struct remote_headers h;
     char url[2200];
     struct buf body;
     buf_init(&body, DIALECT_CLIENT_BODY_MAX);
-    arena_init(&h.a, REMOTE_LEG_HEADERS_MAX * REMOTE_LEG_HEADER_MAX);
+    remote_headers_init(&h);
     snprintf(url, sizeof url, "%.*s%s", STR_ARG(l->o.url), d->path);
     bool ok = d->write_request(&body, c->st, e);
     if (ok) {
-        remote_headers_fill(&h, l, c->rq);
+        remote_headers_fill(&h, &l->o, c->rq);
         const struct http_call_options o = {
             .url = str_of(url), .headers = h.rows, .body = buf_view(&body), .ca_file = l->o.ca_file,
             .connect_ms = c->rq->deadline.connect_ms,
@@ -674,7 +576,7 @@ static bool remote_call_start(struct remote_call *c, struct api_error *e)
         if (!ok && e->err.code == ERR_LIMIT)
             e->err.code = ERR_OVERLOADED;
     }
-    arena_deinit(&h.a);
+    remote_headers_deinit(&h);
     buf_deinit(&body);
     return ok;
 }
@@ -772,122 +674,16 @@ struct api_provider remote_leg_provider(struct remote_leg *l)
 
 /* --- checks and probes ---------------------------------------------------------------------- */
 
-static void remote_check_tell(struct remote_check *k, enum api_fault fault, str text)
-{
-    const struct remote_leg_check c = {.fault = fault, .status = (uint16_t)k->status,
-                                       .took_ms = loop_ms() - k->began_ms, .text = text};
-    k->is_running = false;
-    k->http = NULL;
-    k->on_check(k->ctx, &c);
-}
-
-/* Only timeouts, transport and 5xx are down; any other answer is a sign of life. */
-static void remote_check_on_end(void *ctx, const struct err *why)
-{
-    struct remote_leg *l = ctx;
-    struct remote_check *k = &l->check;
-    bool is_refused = k->status == 401 || k->status == 403;
-    if (why && k->status == 0)
-        remote_check_tell(k, k->fault == HTTP_CALL_FAULT_TLS       ? API_FAULT_TLS
-                             : k->fault == HTTP_CALL_FAULT_CONNECT ||
-                                     k->fault == HTTP_CALL_FAULT_LATE_CONNECT
-                                 ? API_FAULT_CONNECT
-                             : k->fault == HTTP_CALL_FAULT_BROKEN  ? API_FAULT_CUT
-                                                                   : API_FAULT_HANG_HEADER,
-                          str_of(why->text));
-    else if (is_refused && l->o.auth == REMOTE_LEG_AUTH_KEY)
-        remote_check_tell(k, API_FAULT_AUTH, STR("the upstream refuses the key of this leg"));
-    else if (k->status >= 500)
-        remote_check_tell(k, API_FAULT_HTTP_5XX, STR("the upstream's check fails"));
-    else
-        remote_check_tell(k, API_FAULT_NONE, STR(""));
-}
-
-static void remote_check_on_head(void *ctx, int status)
-{
-    ((struct remote_leg *)ctx)->check.status = status;
-}
-
-static void remote_check_on_bytes(void *ctx, str bytes) { (void)ctx, (void)bytes; }
-
-static void remote_check_on_fault(void *ctx, enum http_call_fault fault)
-{
-    ((struct remote_leg *)ctx)->check.fault = fault;
-}
-
-static const char *remote_leg_free_path(const struct remote_leg *l)
-{
-    return l->o.upstream.how == DIALECT_CONTINUE_SHOAL ? "/ready"
-                                                       : l->o.dialect->client->free_path;
-}
-
 bool remote_leg_ask(struct remote_leg *l,
                     void (*on_check)(void *ctx, const struct remote_leg_check *c), void *ctx)
 {
-    struct remote_check *k = &l->check;
-    struct remote_headers h = {.count = 0};
-    char url[2200];
-    struct err e;
-    int64_t now = loop_ms();
-    if (k->is_running || (k->was_asked && now - k->began_ms < l->o.check_ms))
-        return false;
-    *k = (struct remote_check){.on_check = on_check, .ctx = ctx, .began_ms = now,
-                               .is_running = true, .was_asked = true};
-    arena_init(&h.a, REMOTE_LEG_HEADERS_MAX * REMOTE_LEG_HEADER_MAX);
-    remote_headers_add_key(&h, l, NULL);
-    for (size_t i = 0; l->o.dialect->client->headers[i]; i++)
-        remote_headers_add(&h, l->o.dialect->client->headers[i], STR(""));
-    snprintf(url, sizeof url, "%.*s%.*s", STR_ARG(l->o.url),
-             STR_ARG(l->o.health_path.len ? l->o.health_path : str_of(remote_leg_free_path(l))));
-    const struct http_call_options o = {
-        .url = str_of(url), .headers = h.rows, .ca_file = l->o.ca_file,
-        .connect_ms = REMOTE_LEG_CONNECT_MS, .total_ms = REMOTE_LEG_CHECK_MS,
-        .handlers = {l, remote_check_on_head, remote_check_on_bytes, remote_check_on_end},
-        .on_fault = remote_check_on_fault};
-    k->is_running = http_client_start(l->o.client, &k->http, &o, &e);
-    arena_deinit(&h.a);
-    return k->is_running;
-}
-
-static void remote_probe_on_batch(void *ctx, const struct api_batch *b)
-{
-    struct remote_leg *l = ctx;
-    for (uint32_t i = 0; i < b->events_count; i++) {
-        const struct api_event *ev = &b->events[i];
-        if (ev->kind == API_EVENT_DONE) {
-            remote_check_tell(&l->probe, API_FAULT_NONE, STR(""));
-        } else if (ev->kind == API_EVENT_ERROR) {
-            bool is_fine = ev->error.fault == API_FAULT_REQUEST;
-            l->probe.status = ev->error.upstream_status;
-            remote_check_tell(&l->probe, is_fine ? API_FAULT_NONE : ev->error.fault,
-                              str_of(ev->error.err.text));
-        }
-    }
+    return remote_check_ask(&l->checks, on_check, ctx);
 }
 
 bool remote_leg_probe(struct remote_leg *l, str model,
                       void (*on_check)(void *ctx, const struct remote_leg_check *c), void *ctx)
 {
-    struct api_request *rq = &l->probe_rq;
-    struct api_error e;
-    if (l->probe.is_running || l->o.auth == REMOTE_LEG_AUTH_PASSTHROUGH)
-        return false;
-    l->probe_part = (struct api_part){.kind = API_PART_TEXT, .text = STR("Say: ok")};
-    l->probe_message = (struct api_message){.role = API_ROLE_USER, .parts = &l->probe_part,
-                                            .parts_count = 1};
-    api_request_init(rq);
-    rq->id = --l->probe_id; /* from the top: an exchange counts from 1 */
-    rq->model = arena_copy(&l->keep, model);
-    rq->messages = &l->probe_message;
-    rq->messages_count = 1;
-    rq->tokens_max = REMOTE_LEG_PROBE_TOKENS;
-    rq->deadline = (struct api_deadlines){.connect_ms = REMOTE_LEG_CONNECT_MS,
-                                          .first_ms = REMOTE_LEG_PROBE_MS,
-                                          .gap_ms = REMOTE_LEG_PROBE_MS};
-    l->probe = (struct remote_check){.on_check = on_check, .ctx = ctx, .began_ms = loop_ms()};
-    l->probe.is_running = remote_leg_submit(l, rq, (struct api_sink){remote_probe_on_batch, l},
-                                            &e);
-    return l->probe.is_running;
+    return remote_check_probe(&l->checks, model, on_check, ctx);
 }
 
 /* --- open and close ------------------------------------------------------------------------- */
@@ -965,6 +761,7 @@ bool remote_leg_open(struct remote_leg **out, const struct remote_leg_options *o
     for (size_t i = 0; i < countof(views); i++)
         *views[i] = arena_copy(&l->keep, *views[i]);
     l->o.upstream.name = l->o.name;
+    remote_check_init(&l->checks, &l->o, remote_leg_provider(l), &l->keep);
     if (l->keep.is_full) {
         remote_leg_close(l);
         return err_set(e, ERR_MEMORY, "leg %.*s: no memory", STR_ARG(o->name));
@@ -979,8 +776,7 @@ void remote_leg_close(struct remote_leg *l)
         return;
     list_each (link, &l->calls)
         remote_call_drop(list_item(link, struct remote_call, link));
-    if (l->check.http)
-        http_client_cancel(l->check.http);
+    remote_check_close(&l->checks);
     l->is_closed = true;
     if (list_is_empty(&l->calls)) /* else one of them is what closes it */
         remote_leg_free(l);
