@@ -76,6 +76,7 @@ bool remote_check_ask(struct remote_check_set *l,
     struct remote_check *k = &l->check;
     struct remote_headers h;
     char url[2200];
+    str path = l->o->health_path.len ? l->o->health_path : str_of(remote_check_free_path(l));
     struct err e;
     int64_t now = loop_ms();
     if (k->is_running || (k->was_asked && now - k->began_ms < l->o->check_ms))
@@ -86,8 +87,7 @@ bool remote_check_ask(struct remote_check_set *l,
     remote_headers_add_key(&h, l->o, NULL);
     for (size_t i = 0; l->o->dialect->client->headers[i]; i++)
         remote_headers_add(&h, l->o->dialect->client->headers[i], STR(""));
-    snprintf(url, sizeof url, "%.*s%.*s", STR_ARG(l->o->url),
-             STR_ARG(l->o->health_path.len ? l->o->health_path : str_of(remote_check_free_path(l))));
+    snprintf(url, sizeof url, "%.*s%.*s", STR_ARG(l->o->url), STR_ARG(path));
     const struct http_call_options o = {
         .url = str_of(url), .headers = h.rows, .ca_file = l->o->ca_file,
         .connect_ms = REMOTE_CHECK_CONNECT_MS, .total_ms = REMOTE_CHECK_MS,
