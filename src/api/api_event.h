@@ -66,6 +66,7 @@ struct api_started {
     str leg, model; /* filled by the provider's owner where the child does not know */
     uint64_t model_hash;
     uint32_t prompt_tokens, cached_tokens;
+    int child; /* process that answers; 0: an upstream. Filled by engine_leg, never framed */
 };
 
 /* Raw distribution, before bias, mask, penalties, temperature. */

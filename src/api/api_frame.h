@@ -63,6 +63,7 @@ struct api_load {
     uint32_t threads;
     uint32_t step_target_ms;
     uint32_t loop_tokens;  /* runaway guard; 0 = off */
+    uint32_t miss_excerpt; /* bytes of text in the record of a missed prefix */
     enum api_kv kv;
     enum api_activations activations;
     str backend;           /* "cpu", "cuda"; "": the best that runs here */

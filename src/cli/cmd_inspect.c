@@ -15,7 +15,7 @@ static const struct inspect_view cmd_inspect_views[] = {
     {"plan", inspect_plan, "", 2, false},
     {"tokens", inspect_tokens, "f special", 3, false},
     {"prompt", inspect_prompt, "f ids", 2, false},
-    {"cache", NULL, NULL, 0, false},
+    {"cache", inspect_cache, "misses", 1, true},
     {"output", inspect_output, "format tools split", 2, true},
 };
 
@@ -33,7 +33,10 @@ static const struct cmd_flag cmd_inspect_flags[] = {
      .standard = "false",
      .help = "prompt: its token ids too"},
     {.name = "dialect", .value = "D", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
-    {.name = "misses", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false", .is_later = true},
+    {.name = "misses",
+     .spec = {.type = CONFIG_TYPE_BOOL},
+     .standard = "false",
+     .help = "cache: why prompts were read again"},
     {.name = "format",
      .value = "F",
      .spec = {.type = CONFIG_TYPE_TEXT},
@@ -113,10 +116,12 @@ const struct cmd cmd_inspect = {
             "inspect plan MODEL                    the ops that compute it, its weights\n"
             "inspect prompt MODEL -f REQUEST.json  an OpenAI chat request as the model reads it\n"
             "inspect tokens MODEL TEXT | -f FILE   ids, pieces and kinds of a text\n"
+            "inspect cache [-misses]               a running server's prefix cache\n"
             "inspect output MODEL | -format F      text on stdin as the events of a reply",
     .flags = cmd_inspect_flags,
     .flags_count = countof(cmd_inspect_flags),
     .has_json = true,
     .flags_anywhere = true,
+    .takes_server = true,
     .run = cmd_inspect_run,
 };

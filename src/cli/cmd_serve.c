@@ -66,6 +66,7 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
         .slots = cmd_serve_number(s, "engine.slots"),
         .batch = cmd_serve_number(s, "engine.batch"),
         .step_target_ms = cmd_serve_auto(s, "engine.step_target"),
+        .miss_excerpt = (uint32_t)config_number(config, "cache.miss_excerpt"),
         .no_prefix = !config_is(config, "cache.prefix", "auto"),
     };
     return run_local_load(config, l, e);

@@ -3,7 +3,8 @@
  * Owns:      the text and JSON forms of these views.
  * Not:       flags and which view is asked for (cmd_inspect); making what is shown (fmt, tensor,
  *            chat, text).
- * Invariant: reads headers only, never weights. Untrusted texts are printed escaped.
+ * Invariant: reads headers only, never weights;
+ *            the cache's view asks a running server. Untrusted texts are printed escaped.
  * Thread:    main.
  * Limits:    INSPECT_OUT_MAX bytes of output.
  */
@@ -27,6 +28,8 @@ bool inspect_plan(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_tokens(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_prompt(struct inspect *in, struct err *e) BASE_USE_RESULT;
 bool inspect_output(struct inspect *in, struct err *e) BASE_USE_RESULT; /* model may be none */
+
+bool inspect_cache(struct inspect *in, struct err *e) BASE_USE_RESULT;  /* asks a server */
 
 /* "blk.0.attn_q.weight" as 4096 x 1024, ggml's order; a scalar is 1. */
 struct model_tensor;

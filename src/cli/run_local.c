@@ -206,6 +206,8 @@ static void run_local_on_event(struct run_local *r, const struct api_event *ev)
         buf_add(&r->reply, ev->text.text);
         break;
     case API_EVENT_NOTE:
+        if (str_eq_z(ev->note.code, "cache_miss")) /* a server's records have it; no warning */
+            break;
         fprintf(stderr, "shoal: %.*s; %.*s\n", STR_ARG(ev->note.code), STR_ARG(ev->note.text));
         break;
     case API_EVENT_USAGE:

@@ -93,6 +93,7 @@ bool serve_settings_server(struct server_options *o, const struct cmd_context *c
     bool replays = config_bool(config, "cache.replay");
     o->replay_size = replays ? (size_t)config_number(config, "cache.replay_size") : 0;
     o->replay_ttl_ms = config_number(config, "cache.replay_ttl");
+    o->misses_max = serve_settings_number(config, "cache.miss_ring");
     serve_settings_http(o, config);
     serve_settings_times(o, config);
     serve_settings_dialect(o, config);
@@ -113,6 +114,7 @@ bool serve_settings_models(struct models_leg_next *o, const struct config *confi
         .engine_stall_ms = config_number(config, "deadlines.engine_stall"),
         .load_stall_ms = config_number(config, "deadlines.load_stall"),
         .loop_tokens = serve_settings_number(config, "limits.loop_tokens"),
+        .miss_excerpt = serve_settings_number(config, "cache.miss_excerpt"),
         .no_prefix = !config_is(config, "cache.prefix", "auto")};
     return true;
 }

@@ -10,6 +10,7 @@
 
 #include "api/api_frame.h"
 #include "base/chrono.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/engine.h"
@@ -21,6 +22,7 @@
 #define HOST_BEAT_NS (ENGINE_HOST_BEAT_MS * INT64_C(1000000))
 #define HOST_LOADING_MS 100
 #define HOST_DRAIN_MS 20        /* how often a draining child looks whether prep is done */
+#define HOST_STATS_MAX 16384u
 #define HOST_BATCH_MAX ((size_t)64 << 20)
 
 enum host_what {
@@ -64,9 +66,11 @@ struct host {
     /* Engine thread. */
     struct engine *model;
     struct sched sched;
+    struct miss_heads misses;
     struct buf step_out;
     bool is_loaded, is_draining, is_ended;
-    int64_t loading_ns;
+    int64_t loading_ns, stats_ns;
+    uint64_t stats_step; /* of the last STATS */
     /* Frame thread. */
     struct api_frame_reader reader;
     struct buf control; /* BEAT frames not written yet */
@@ -245,6 +249,17 @@ static bool host_on_bytes(void *ctx, uint64_t done, uint64_t total)
     return true;
 }
 
+static bool host_open_misses(struct host *h, const struct api_load *l, struct err *e)
+{
+    const struct engine *m = h->model;
+    const struct output_think *think = render_format(m->render)->think;
+    const struct miss_heads_options o = {
+        .vocab = m->prompt.vocab, .bytes_max = MISS_HEADS_BYTES, .excerpt = l->miss_excerpt,
+        .think_open = think ? think->open : STR(""),
+        .think_close = think ? think->close : STR("")};
+    return miss_heads_init(&h->misses, &o, &h->model->mem, e);
+}
+
 static bool host_load(struct host *h, const struct api_load *l, struct err *e)
 {
     struct engine_progress progress = {host_on_bytes, h};
@@ -254,10 +269,13 @@ static bool host_load(struct host *h, const struct api_load *l, struct err *e)
     if (!engine_open(&h->model, l, &progress, e))
         return false;
     struct engine *m = h->model;
+    if (!host_open_misses(h, l, e))
+        return false;
     struct sched_options o = {
         .backend = m->backend, .device = m->device, .prepared = m->prepared, .limits = m->limits,
         .layout = &m->layout, .pool = &m->pool,
-        .trie = m->has_trie ? &m->trie : NULL, .vocab = m->prompt.vocab, .mem = &m->mem,
+        .trie = m->has_trie ? &m->trie : NULL, .misses = &h->misses,
+        .vocab = m->prompt.vocab, .mem = &m->mem,
         .logits_count = m->hparams.n_vocab,
         .clock = chrono_real, .sink = {host_gather, h}, .model = m->model.name,
         .model_hash = m->model.model_hash, .loop_tokens = l->loop_tokens,
@@ -287,19 +305,70 @@ static void host_describe(struct host *h, str path, struct arena *a)
     }
 }
 
+/* What GET /v1/cache shows of this model (BEHAVIOUR 5.10). Pages are those of the first group:
+ * layers without a window. */
+static void host_put_stats(const struct host *h, struct json_writer *w)
+{
+    static const struct kv_trie none;
+    const struct sched *s = &h->sched;
+    const struct kv_trie *t = s->o.trie ? s->o.trie : &none;
+    const struct kv_pool_group *g = &s->o.pool->groups[0];
+    const struct {
+        const char *key;
+        uint64_t number;
+    } pages[] = {{"total", g->pages},
+                 {"free", g->free_count},
+                 {"used", g->pages - g->free_count - g->spare_count},
+                 {"cached", g->spare_count},
+                 {"pinned", t->stats.pinned}},
+      rows[] = {{"nodes", t->stats.nodes},
+                {"hits", t->stats.hits},
+                {"misses", t->stats.misses},
+                {"tokens_cached", t->stats.tokens_cached},
+                {"tokens_computed", s->stats.tokens_done},
+                {"evictions", t->stats.evictions},
+                {"preemptions", s->stats.preemptions},
+                {"recomputed_tokens", s->stats.recomputed_tokens}};
+    json_open_object(w);
+    json_key_z(w, "page_tokens");
+    json_put_u64(w, KV_PAGE_TOKENS);
+    json_key_z(w, "pages");
+    json_open_object(w);
+    for (size_t i = 0; i < countof(pages); i++) {
+        json_key_z(w, pages[i].key);
+        json_put_u64(w, pages[i].number);
+    }
+    json_close_object(w);
+    for (size_t i = 0; i < countof(rows); i++) {
+        json_key_z(w, rows[i].key);
+        json_put_u64(w, rows[i].number);
+    }
+    json_close_object(w);
+}
+
 static void host_stats(struct host *h)
 {
-    const struct sched_stats *s = &h->sched.stats;
     struct buf b;
-    buf_init(&b, 4096);
-    buf_printf(&b, "{\"steps\":%llu,\"tokens_computed\":%llu,\"running\":%u,\"queued\":%u,"
-               "\"preemptions\":%llu,\"recomputed_tokens\":%llu}",
-               (unsigned long long)s->steps, (unsigned long long)s->tokens_done, s->running,
-               s->waiting, (unsigned long long)s->preemptions,
-               (unsigned long long)s->recomputed_tokens);
+    buf_init(&b, HOST_STATS_MAX);
+    struct json_writer w = json_writer(&b);
+    if (h->is_loaded)
+        host_put_stats(h, &w);
+    else
+        buf_add_z(&b, "{}");
     struct api_frame f = {.kind = API_FRAME_STATS, .stats = buf_view(&b)};
     host_send(h, &f, false, 0);
     buf_deinit(&b);
+    h->stats_ns = host_now();
+    h->stats_step = h->sched.stats.steps;
+}
+
+/* Unasked, as BEAT: when something was computed since, at most twice a second or before a rest. */
+static void host_tell_stats(struct host *h, bool is_idle)
+{
+    if (h->stats_step == h->sched.stats.steps && h->stats_ns)
+        return;
+    if (is_idle || host_now() - h->stats_ns >= HOST_BEAT_NS)
+        host_stats(h);
 }
 
 /* A decoded message for the engine thread. False: the fault was told, the process ends. */
@@ -431,6 +500,7 @@ static void *host_run_engine(void *ctx)
         }
         host_flush(h);
         host_publish(h);
+        host_tell_stats(h, r == SCHED_RESULT_IDLE || list_is_empty(&h->sched.jobs));
         if (r == SCHED_RESULT_IDLE)
             host_publish_phase(h, true);
     }
@@ -647,6 +717,7 @@ static void host_close(struct host *h)
         buf_deinit(&out.bytes);
     if (h->is_writing)
         buf_deinit(&h->writing.bytes);
+    miss_heads_deinit(&h->misses);
     engine_close(h->model);
     buf_deinit(&h->step_out);
     buf_deinit(&h->control);

@@ -133,6 +133,7 @@ static bool prompt_messages(const struct prompt_model *m, struct job *j, struct 
     if (!regions.rows)
         return api_error_set(e, ERR_LIMIT, NULL, STR("messages"), "request: out of its memory");
     prompt_replay_find(m, &j->rq, &r, &regions);
+    j->source = (struct prompt_source){r.text, r.spans, r.spans_count, regions.rows, regions.count};
     if (!prompt_replay_encode(m, &text, &regions, &j->arena, ids, &why))
         return prompt_from(&why, "messages", e);
     if (text.add_special)

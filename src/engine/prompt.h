@@ -48,6 +48,16 @@ struct prompt_begun {
     bool is_silent; /* ids are known to the endpoint: their batch is not sent again */
 };
 
+/* The text that a prompt of messages was made of; kept for telling where two prompts differ. */
+struct prompt_region;
+struct prompt_source {
+    str text; /* "": the prompt was no chat */
+    const struct render_span *spans;
+    uint32_t spans_count;
+    const struct prompt_region *regions; /* replies that went in by their ids */
+    uint32_t regions_count;
+};
+
 struct seq;
 struct job {
     struct list link;
@@ -55,6 +65,7 @@ struct job {
     struct api_request rq;
     struct prompt *prompts; /* [prompts_count]; choice c has prompt c / rq.n */
     uint32_t prompts_count;
+    struct prompt_source source;
     struct prompt_begun *begun; /* [api_request_choices(rq)] or NULL */
     struct constraint constraint; /* what the reply must be */
     struct reply reply;         /* how what the model says is read */

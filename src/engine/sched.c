@@ -107,6 +107,17 @@ static uint32_t sched_prompt_tokens(const struct job *j)
     return (uint32_t)base_min(sum, UINT32_MAX);
 }
 
+/* Why its prompt was not read from the cache, if it could have been. */
+static void sched_tell_miss(struct sched *s, struct job *j)
+{
+    struct api_note note;
+    if (!s->o.misses)
+        return;
+    if (miss_heads_judge(s->o.misses, j, j->cached_tokens, !s->o.trie, &note))
+        sched_notes(s, &note, 1);
+    miss_heads_put(s->o.misses, j);
+}
+
 static void sched_start(struct sched *s, struct job *j)
 {
     if (j->is_started)
@@ -118,6 +129,7 @@ static void sched_start(struct sched *s, struct job *j)
     sched_notes(s, j->constraint.notes, j->constraint.notes_count);
     if (j->rq.kind == API_KIND_PREFILL)
         return;
+    sched_tell_miss(s, j);
     sched_event(s, API_EVENT_STARTED)->started = (struct api_started){
         .model = s->o.model, .model_hash = s->o.model_hash,
         .prompt_tokens = sched_prompt_tokens(j), .cached_tokens = j->cached_tokens};

@@ -22,6 +22,7 @@
 
 #include "base/chrono.h"
 #include "base/mem.h"
+#include "engine/miss_heads.h"
 #include "engine/sched_gram.h"
 #include "engine/sched_policy.h"
 #include "engine/seq.h"
@@ -39,6 +40,7 @@ struct sched_options {
     const struct kv_layout *layout;
     struct kv_pool *pool;
     struct kv_trie *trie;       /* NULL: no prefix reuse */
+    struct miss_heads *misses;  /* what agents read last; NULL: misses are not told */
     const struct vocab *vocab;
     uint32_t logits_count;      /* ids of a row of logits; 0: no grammars */
     struct mem *mem;            /* arrays come from here */

@@ -144,8 +144,11 @@ static void sched_adopt(struct sched *s, struct seq *q)
 {
     struct kv_pages p;
     uint32_t spare[KV_GROUPS_MAX], cached = sched_cached(s, q, spare);
-    if (!cached)
+    if (!cached) {
+        if (s->o.trie && q->job->rq.cache != API_CACHE_OFF)
+            s->o.trie->stats.misses++;
         return;
+    }
     for (uint32_t g = 0; g < s->o.layout->groups_count; g++)
         p.pages[g] = q->pages[g].pages;
     cached = kv_trie_match(s->o.trie, q->job->rq.scope, seq_ids(q), cached, &p);

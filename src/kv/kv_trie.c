@@ -405,7 +405,7 @@ void kv_trie_pin(struct kv_trie *t, uint32_t node)
 {
     must(node < t->nodes_max);
     for (; node != KV_NODE_NONE; node = t->nodes[node].parent)
-        t->nodes[node].pins++;
+        t->stats.pinned += t->nodes[node].pins++ == 0;
 }
 
 void kv_trie_unpin(struct kv_trie *t, uint32_t node)
@@ -413,7 +413,7 @@ void kv_trie_unpin(struct kv_trie *t, uint32_t node)
     must(node < t->nodes_max);
     for (; node != KV_NODE_NONE; node = t->nodes[node].parent) {
         must(t->nodes[node].pins > 0);
-        t->nodes[node].pins--;
+        t->stats.pinned -= --t->nodes[node].pins == 0;
     }
 }
 

@@ -40,7 +40,7 @@ struct kv_node {
 
 struct kv_trie_stats {
     uint64_t hits, misses, tokens_cached, evictions; /* evictions: pages */
-    uint32_t nodes;
+    uint32_t nodes, pinned; /* pinned: of these, with the path to each pin */
 };
 
 struct kv_trie {

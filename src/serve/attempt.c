@@ -291,6 +291,11 @@ static void attempt_deadlines(struct attempt *a, struct legs_leg *at)
     a->sub.deadline.generation_ms = asked.generation_ms;
 }
 
+uint64_t attempt_request(uint64_t id)
+{
+    return id & ATTEMPT_ID_BIT ? (id & ~ATTEMPT_ID_BIT) >> ATTEMPT_ID_SHIFT : id;
+}
+
 /* The client's request as leg i gets it. */
 static bool attempt_fill(struct attempt *a, uint32_t i, enum transcript_how *how)
 {

@@ -33,6 +33,8 @@ struct attempt;
 BASE_USE_RESULT bool attempt_start(struct legs *l, struct legs_generation *g, uint32_t route,
                                    const struct api_request *rq, struct api_sink sink,
                                    struct api_error *e);
+/* The number that the exchange gave a request of which a leg was told `id`. */
+uint64_t attempt_request(uint64_t id);
 void attempt_cancel(struct attempt *a);
 void attempt_hold(struct attempt *a, bool on);
 

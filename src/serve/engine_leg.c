@@ -15,6 +15,7 @@
 #define ENGINE_LEG_RETRY_MS 60000   /* after a crash loop */
 #define ENGINE_LEG_OOM_SCORE 500    /* a child goes first */
 #define ENGINE_LEG_QUEUE_MAX ((size_t)1 << 30)
+#define ENGINE_LEG_STATS_MAX 65536u
 #define ENGINE_LEG_CREDIT 65536u /* credit_step by default: few of what a child may be ahead */
 #define ENGINE_LEG_KEPT ((size_t)1 << 20) /* of the last frame's memory */
 #define ENGINE_LEG_IDS_MAX ((size_t)1 << 26) /* bytes of ids of one choice */
@@ -58,6 +59,7 @@ struct engine_leg {
     struct api_model model; /* context_max 0: never loaded */
     uint64_t model_hash;
     struct api_beat beat;
+    struct buf stats;   /* JSON, of the child that there is */
     int64_t moved_ms;   /* when progress was seen last */
     int64_t heard_ms;   /* when a frame came last */
     int64_t healthy_ms; /* progress since the last start */
@@ -377,8 +379,10 @@ static uint32_t engine_leg_filter(const struct engine_leg *l, const struct engin
         if (r->is_resumed && is_old)
             continue;
         out[count] = b->events[i];
-        if (kind == API_EVENT_STARTED)
+        if (kind == API_EVENT_STARTED) {
             out[count].started.model = out[count].started.leg = l->load.name;
+            out[count].started.child = engine_leg_pid(l);
+        }
         count++;
     }
     return count;
@@ -484,7 +488,11 @@ static bool engine_leg_obey(struct engine_leg *l, const struct api_frame *f, str
         l->was_faulted = true;
         l->why = f->fault;
         return true;
-    case API_FRAME_STATS: case API_FRAME_DESCRIBED: case API_FRAME_NONE_: case API_FRAME_DESCRIBE:
+    case API_FRAME_STATS:
+        buf_clear(&l->stats);
+        buf_add(&l->stats, f->stats);
+        return true;
+    case API_FRAME_DESCRIBED: case API_FRAME_NONE_: case API_FRAME_DESCRIBE:
     case API_FRAME_LOAD: case API_FRAME_DRAIN: case API_FRAME_EXIT: case API_FRAME_SUBMIT:
     case API_FRAME_CANCEL: case API_FRAME_CREDIT: case API_FRAME_HOLD: case API_FRAME_UNPIN:
     case API_FRAME_MORE: case API_FRAME_COUNT_:
@@ -705,6 +713,7 @@ void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load
 
 struct api_loading engine_leg_loading(const struct engine_leg *l) { return l->loading; }
 const struct api_beat *engine_leg_beat(const struct engine_leg *l) { return &l->beat; }
+str engine_leg_stats(const struct engine_leg *l) { return buf_view(&l->stats); }
 int engine_leg_pid(const struct engine_leg *l) { return (int)l->proc.pid; }
 
 /* --- open, close --------------------------------------------------------------------------- */
@@ -717,6 +726,7 @@ static bool engine_leg_init(struct engine_leg *l, const struct engine_leg_option
     list_init(&l->requests);
     map_init(&l->by_id, o->requests_max);
     buf_init(&l->out, ENGINE_LEG_QUEUE_MAX);
+    buf_init(&l->stats, ENGINE_LEG_STATS_MAX);
     arena_init(&l->arena, 1u << 24);
     arena_init(&l->model_arena, API_FRAME_BATCH_MAX * 2);
     str *const texts[] = {&l->load.path, &l->load.name, &l->load.backend, &l->load.level,
@@ -785,6 +795,7 @@ void engine_leg_close(struct engine_leg *l, int64_t grace_ms)
     engine_leg_drop_child(l);
     map_deinit(&l->by_id);
     buf_deinit(&l->out);
+    buf_deinit(&l->stats);
     arena_deinit(&l->arena);
     arena_deinit(&l->model_arena);
     free(l);

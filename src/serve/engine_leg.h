@@ -61,6 +61,7 @@ void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load
 struct api_loading engine_leg_loading(const struct engine_leg *l);
 /* The last heartbeat. */
 const struct api_beat *engine_leg_beat(const struct engine_leg *l);
+str engine_leg_stats(const struct engine_leg *l); /* the last STATS, or "": valid until the next */
 int engine_leg_pid(const struct engine_leg *l); /* 0: no child at this moment */
 
 #endif

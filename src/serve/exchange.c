@@ -7,6 +7,7 @@
 #include "base/chrono.h"
 #include "base/digest.h"
 #include "serve/limits.h"
+#include "serve/misses.h"
 
 #define EXCHANGE_MEMORY_MIN ((size_t)1 << 20) /* beside 4 times the body */
 #define EXCHANGE_OUT_MAX (DIALECT_REPLY_MAX * 3) /* escaped, twice for reasoning */
@@ -308,6 +309,8 @@ static bool exchange_takes(struct exchange *x, const struct api_event *ev)
         return false;
     if (str_eq_z(ev->note.code, "substituted")) {
         x->substituted = arena_copy(&x->arena, text);
+    } else if (str_eq_z(ev->note.code, "cache_miss")) {
+        x->miss = arena_copy(&x->arena, text);
     } else if (str_eq_z(ev->note.code, "legs")) {
         x->st->legs_json = arena_copy(&x->arena, text);
     } else if (str_eq_z(ev->note.code, "failover")) {
@@ -333,6 +336,24 @@ static void exchange_name_model(struct exchange *x, const struct api_event *ev)
     x->m.leg = arena_copy(&x->arena, ev->started.leg);
     if (x->substituted.len)
         x->st->model = arena_copy(&x->arena, ev->started.model);
+}
+
+str exchange_scope(const struct limits_key *key)
+{
+    return !key ? STR("") : key->cache_scope.len ? key->cache_scope : key->name;
+}
+
+static void exchange_tell_miss(struct exchange *x, const struct api_event *ev)
+{
+    str reason;
+    if (ev->kind != API_EVENT_STARTED || x->had_miss)
+        return;
+    x->had_miss = true;
+    const struct misses_request r = {.id = x->id, .rq = &x->rq, .note = x->miss,
+                                     .scope = exchange_scope(x->call->key),
+                                     .model = ev->started.model, .started = &ev->started};
+    if (misses_add(x->set->o.misses, &r, &reason))
+        metrics_miss(x->set->o.metrics, &x->m, reason);
 }
 
 /* A key sees the models that it may ask for. */
@@ -407,6 +428,7 @@ void exchange_on_batch(void *ctx, const struct api_batch *b)
         exchange_filter(x, &ev);
         exchange_note(x, &ev);
         exchange_name_model(x, &ev);
+        exchange_tell_miss(x, &ev);
         if (!exchange_takes(x, &ev))
             x->dialect->write_event(&x->out, x->st, b->choice, &ev);
     }

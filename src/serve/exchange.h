@@ -31,6 +31,7 @@ struct exchange_set;
 struct limits;
 struct limits_key;
 struct metrics;
+struct misses;
 struct replay;
 
 struct exchange_options {
@@ -39,6 +40,7 @@ struct exchange_options {
     const struct dialect_limits *limits; /* outlives the set */
     struct metrics *metrics;             /* outlives the set; counts and logs each end */
     struct replay *replay;               /* outlives the set; NULL: past replies are only text */
+    struct misses *misses;               /* outlives the set */
     uint32_t queue_max;                  /* limits.queue */
     int64_t ping_ms, defer_ms;           /* limits.ping (0: never), limits.defer_headers */
     int64_t total_ms, wait_ms, gen_ms;   /* deadlines.total, max_wait, max_gen; 0: none */
@@ -77,6 +79,8 @@ void exchange_start(struct exchange_set *s, struct http_conn *c, struct exchange
 void exchange_gone(struct exchange *x);  /* http_handlers.on_gone */
 void exchange_drain(struct exchange *x); /* http_handlers.on_drain */
 
+/* Whose cached prefixes a key sees, without a salt; "" for NULL: no keys are configured. */
+str exchange_scope(const struct limits_key *key);
 /* "req_" and 22 random letters. */
 void exchange_make_id(char out[EXCHANGE_ID_LEN + 1]);
 

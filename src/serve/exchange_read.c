@@ -18,7 +18,7 @@ static void exchange_read_owner(struct exchange *x, const struct limits_key *key
     struct api_request *rq = &x->rq;
     struct arena *a = &x->arena; /* a reload may free the key before the request's last words */
     if (key) {
-        str scope = key->cache_scope.len ? key->cache_scope : key->name, salt = rq->scope;
+        str scope = exchange_scope(key), salt = rq->scope;
         rq->owner = arena_copy(a, key->name);
         rq->scope = salt.len ? arena_printf(a, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt))
                              : arena_copy(a, scope);

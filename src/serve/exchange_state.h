@@ -51,6 +51,7 @@ struct exchange {
     struct api_error why;     /* code NONE: no error so far */
     enum exchange_phase phase;
     uint32_t place, tokens_done, tokens_total;
+    str miss;         /* what the child says of its cache, until STARTED; or "" */
     str substituted;  /* Shoal-Substituted, or "" */
     struct api_secret client_key;
     int64_t wrote_ms; /* when the client got something last */
@@ -59,7 +60,7 @@ struct exchange {
     struct buf body;
     int64_t wait_ms;  /* deadlines.max_wait as it was at the start */
     str model;        /* its own name, however it was spelt */
-    bool is_submitted, is_held;
+    bool is_submitted, is_held, had_miss; /* had_miss: its cache was judged */
     struct arena lent;       /* what replay put into rq */
     struct transcript said;  /* the reply, for replay; nothing if it is not kept */
 };

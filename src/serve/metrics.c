@@ -21,8 +21,14 @@ struct metrics_histogram {
     double sum;
 };
 
+struct metrics_miss {
+    char reason[24];
+    uint64_t count;
+};
+
 struct metrics_model {
     char name[128];
+    struct metrics_miss misses[METRICS_MISSES_MAX]; /* count 0: free */
     uint32_t running;
     uint64_t computed_tokens, cached_tokens, output_tokens, completions;
     int64_t completed_ms;
@@ -255,6 +261,20 @@ void metrics_usage(struct metrics *m, struct metrics_request *r, const struct ap
     metrics_tokens(m, r, u->output_tokens, now);
 }
 
+void metrics_miss(struct metrics *m, const struct metrics_request *r, str reason)
+{
+    (void)m;
+    struct metrics_miss *rows = r->model ? r->model->misses : NULL;
+    for (uint32_t i = 0; rows && i < METRICS_MISSES_MAX; i++) {
+        if (rows[i].count == 0)
+            snprintf(rows[i].reason, sizeof rows[i].reason, "%.*s", STR_ARG(reason));
+        if (!str_eq_z(reason, rows[i].reason))
+            continue;
+        rows[i].count++;
+        return;
+    }
+}
+
 static void metrics_completed(struct metrics_model *row, int64_t now)
 {
     double gap = (double)(now - row->completed_ms);
@@ -459,6 +479,14 @@ static void metrics_write_models(const struct metrics *m, struct buf *out)
         metrics_put_value(out, "prompt_tokens_total", row->name, ",source=\"cached\"",
                           row->cached_tokens);
     }
+    metrics_put_head(out, "cache_miss_total", "counter", "Prompts read again, by the reason.");
+    for (uint32_t i = 0; i < m->models_count; i++)
+        for (uint32_t k = 0; k < METRICS_MISSES_MAX && m->models[i].misses[k].count; k++) {
+            char more[48];
+            snprintf(more, sizeof more, ",reason=\"%s\"", m->models[i].misses[k].reason);
+            metrics_put_value(out, "cache_miss_total", m->models[i].name, more,
+                              m->models[i].misses[k].count);
+        }
     metrics_put_head(out, "eval_tokens_total", "counter", "Tokens of replies.");
     for (uint32_t i = 0; i < m->models_count; i++)
         metrics_put_value(out, "eval_tokens_total", m->models[i].name, "",

@@ -16,6 +16,7 @@
 
 #define METRICS_MODELS_MAX 64
 #define METRICS_CODES_MAX 32
+#define METRICS_MISSES_MAX 10 /* reasons; BEHAVIOUR 5.10 has nine */
 
 enum metrics_outcome {
     METRICS_OUTCOME_CANCELLED, /* zeroed: the client went away before anything was known */
@@ -61,6 +62,8 @@ void metrics_started(struct metrics *m, struct metrics_request *r, const struct 
 /* What a reply came to. An upstream gives no ids: what it counted is counted here, at the end. */
 void metrics_usage(struct metrics *m, struct metrics_request *r, const struct api_usage *u,
                    int64_t now);
+/* Its prompt was read again for no need (BEHAVIOUR 5.10). After metrics_started. */
+void metrics_miss(struct metrics *m, const struct metrics_request *r, str reason);
 /* Sampled tokens. */
 void metrics_tokens(struct metrics *m, struct metrics_request *r, uint32_t count, int64_t now);
 /* A warning (BEHAVIOUR 5.13) that a reply carried; a history that was trimmed. */

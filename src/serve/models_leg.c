@@ -386,6 +386,7 @@ void models_leg_change(struct models_leg *m, const struct models_leg_next *next)
     m->o.engine_stall_ms = next->engine_stall_ms;
     m->o.load_stall_ms = next->load_stall_ms;
     m->o.load.loop_tokens = next->loop_tokens;
+    m->o.load.miss_excerpt = next->miss_excerpt;
     m->o.load.no_prefix = next->no_prefix;
     models_room_change(&m->room);
 }
@@ -447,6 +448,7 @@ size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *ou
         struct models_leg_resident *r = &out[count - 1];
         *r = (struct models_leg_resident){
             .name = at->entry.name, .beat = *engine_leg_beat(at->leg),
+            .stats = engine_leg_stats(at->leg),
             .model = models_room_row(at), .idle_left_ms = models_room_idle_left(at),
             .token_age_ms = at->token_ms < 0 ? -1 : loop_ms() - at->token_ms,
             .budget_bytes = at->bytes, .running = at->begun,

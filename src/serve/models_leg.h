@@ -99,7 +99,7 @@ struct models_leg_next {
     const struct models_leg_setting *settings;
     uint32_t settings_count;
     int64_t engine_stall_ms, load_stall_ms;
-    uint32_t loop_tokens; /* of the next load */
+    uint32_t loop_tokens, miss_excerpt; /* of the next load */
     bool no_prefix;
 };
 /* From now on; what it views lives until the next change. A model that is resident keeps what it
@@ -122,6 +122,7 @@ struct models_leg_resident {
     str name;
     struct api_health health;
     struct api_beat beat;
+    str stats;                /* what the child said of its cache, a JSON object, or "" */
     struct api_model model;   /* context_max 0: not loaded yet */
     int64_t idle_left_ms;     /* until it is unloaded; negative: not by time */
     int64_t token_age_ms;     /* since it last gave a token; negative: never since its load */

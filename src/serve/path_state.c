@@ -11,6 +11,7 @@
 #include "serve/metrics.h"
 #include "serve/models_leg.h"
 #include "serve/path_legs.h"
+#include "serve/path_query.h"
 
 #define PATH_STATE_MAX ((size_t)4 << 20) /* bytes of an answer */
 #define PATH_STATE_PAGE 32               /* tokens of a page */
@@ -148,30 +149,6 @@ void path_state_health(struct server *s, struct http_conn *c)
 
 /* --- ready --------------------------------------------------------------------------------- */
 
-/* The value of "model=" in a query, percent-decoded; p NULL: not there. */
-static str path_state_asked(const struct http_conn *c, struct arena *a)
-{
-    str rest = http_conn_request(c)->query, pair;
-    while (str_split(&rest, '&', &pair)) {
-        if (!str_starts(pair, STR("model=")))
-            continue;
-        str value = str_from(pair, strlen("model="));
-        char *text = arena_alloc_text(a, value.len + 1);
-        size_t len = 0;
-        for (size_t i = 0; text && i < value.len; i++) {
-            char digits[3] = {0}, *end = digits;
-            bool is_code = value.p[i] == '%' && i + 2 < value.len;
-            if (is_code)
-                memcpy(digits, value.p + i + 1, 2);
-            unsigned long code = is_code ? strtoul(digits, &end, 16) : 0;
-            text[len++] = end == digits + 2 ? (char)code : value.p[i] == '+' ? ' ' : value.p[i];
-            i += end == digits + 2 ? 2 : 0;
-        }
-        return (str){text, len};
-    }
-    return (str){NULL, 0};
-}
-
 /* The one asked for, else the one that spoke last, else any. */
 static const struct models_leg_resident *path_state_pick(const struct path_state_view *v, str name)
 {
@@ -201,7 +178,7 @@ void path_state_ready(struct server *s, struct http_conn *c)
     struct path_state_view v;
     struct buf out;
     path_state_look(s, &v);
-    str asked = path_state_asked(c, http_conn_arena(c));
+    str asked = path_query(c, STR("model"), http_conn_arena(c));
     const struct models_leg_resident *r = path_state_pick(&v, asked);
     bool is_ready = !r || path_state_is_ready(s, r);
     buf_init(&out, PATH_STATE_MAX);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "serve/path_cache.h"
 #include "serve/path_legs.h"
 #include "serve/path_state.h"
 
@@ -125,8 +126,8 @@ static const struct path_row rows_of_paths[] = {
     {"POST", "/v1/admin/reload", ADMIN, path_reload},
     {"POST", "/v1/admin/drill", ADMIN, path_not_built},
     {"GET", "/v1/routes", READ, path_legs_routes},
-    {"GET", "/v1/cache", READ, path_not_built},
-    {"GET", "/v1/cache/misses", INFER, path_not_built},
+    {"GET", "/v1/cache", READ, path_cache_show},
+    {"GET", "/v1/cache/misses", INFER, path_cache_misses},
     {"POST", "/v1/cache/drop", ADMIN, path_not_built},
     {"POST", "/v1/legs/*", ADMIN, path_legs_force},
     {"*", "/v1/contexts", INFER, path_not_built},

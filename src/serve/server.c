@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "serve/legs.h"
 #include "serve/metrics.h"
+#include "serve/misses.h"
 #include "serve/models_leg.h"
 #include "serve/path_table.h"
 #include "serve/replay.h"
@@ -19,6 +20,7 @@ struct server {
     struct exchange_set *exchanges;
     struct metrics *metrics;
     struct replay *replay;
+    struct misses *misses;
     struct limits *limits;
     str listen[SERVER_ADDRESSES_MAX]; /* what limits knows as our names */
     uint32_t listen_count;
@@ -38,6 +40,7 @@ struct server_call {
     char id[EXCHANGE_ID_LEN + 1];
     uint64_t ingress;
     struct limits *limits; /* those that let it in: x.key is theirs */
+    struct server_asker asker;
 };
 
 /* --- replies ------------------------------------------------------------------------------- */
@@ -235,6 +238,9 @@ static bool server_may_ask(struct server *s, struct http_conn *c, struct server_
         return true;
     if (!limits_check_key(s->limits, &asked, &call->x.key, e))
         return false;
+    const struct limits_key *key = call->x.key;
+    call->asker.is_admin = !key || (key->scopes & LIMITS_SCOPE_ADMIN);
+    call->asker.scope = arena_copy(http_conn_arena(c), exchange_scope(key));
     if (!is_found)
         *e = no_path;
     return is_found;
@@ -385,7 +391,7 @@ static struct exchange_options server_exchange_options(struct server *s)
     const struct server_options *o = &s->o;
     return (struct exchange_options){
         .loop = o->loop, .provider = legs_provider(o->legs), .limits = &o->dialect,
-        .metrics = s->metrics, .replay = s->replay, .queue_max = o->queue_max,
+        .metrics = s->metrics, .replay = s->replay, .misses = s->misses, .queue_max = o->queue_max,
         .ping_ms = o->ping_ms, .defer_ms = o->defer_ms, .total_ms = o->total_ms,
         .wait_ms = o->wait_ms, .gen_ms = o->gen_ms, .overlong_status = o->overlong_status,
         .on_read = server_on_read, .on_end = server_on_end, .ctx = s};
@@ -404,6 +410,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     s->o.access.checks_host = true;
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
+        !misses_open(&s->misses, o->misses_max, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;
     struct exchange_options ex = server_exchange_options(s);
@@ -560,6 +567,7 @@ void server_close(struct server *s)
     http_server_close(s->http); /* each open request gets its on_gone */
     exchange_set_close(s->exchanges);
     replay_close(s->replay);
+    misses_close(s->misses);
     metrics_close(s->metrics);
     limits_close(s->limits);
     free(s);
@@ -569,6 +577,15 @@ void server_close(struct server *s)
 
 const struct server_options *server_options_of(const struct server *s) { return &s->o; }
 const struct metrics *server_metrics(const struct server *s) { return s->metrics; }
+const struct misses *server_misses(const struct server *s) { return s->misses; }
+const struct replay *server_replay(const struct server *s) { return s->replay; }
+
+struct server_asker server_asker(const struct http_conn *c)
+{
+    const struct server_call *call = http_conn_user(c);
+    return call ? call->asker : (struct server_asker){.is_admin = false};
+}
+
 uint32_t server_connections(const struct server *s) { return http_server_connections(s->http); }
 uint64_t server_ingress(const struct server *s) { return s->ingress; }
 uint32_t server_requests(const struct server *s) { return exchange_set_count(s->exchanges); }

@@ -39,6 +39,7 @@ struct server_options {
     int64_t replay_ttl_ms;
     int64_t ping_ms, defer_ms, total_ms, wait_ms, gen_ms, grace_ms;
     uint32_t agents_max;     /* metrics.agents */
+    uint32_t misses_max;     /* cache.miss_ring; not touched by a change */
     int64_t engine_stall_ms; /* half of it without progress is degraded health */
     uint16_t overlong_status; /* 0: each dialect's own */
     str version;             /* JSON object: the answer of /version */
@@ -86,6 +87,15 @@ void server_close(struct server *s); /* NULL is allowed */
 
 const struct server_options *server_options_of(const struct server *s);
 const struct metrics *server_metrics(const struct server *s);
+const struct misses *server_misses(const struct server *s);
+const struct replay *server_replay(const struct server *s); /* NULL: cache.replay is off */
+/* Who asks: what a handler may need of the key, which a reload may have freed by then. Without
+ * configured keys everybody is admin of the scope "". */
+struct server_asker {
+    bool is_admin;
+    str scope; /* of the prefix cache */
+};
+struct server_asker server_asker(const struct http_conn *c);
 uint32_t server_connections(const struct server *s);
 uint32_t server_requests(const struct server *s); /* dialects' requests under way */
 uint64_t server_ingress(const struct server *s);  /* bytes of bodies */

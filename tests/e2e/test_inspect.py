@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_loaded_exits_1_with_its_reason(shoal, tmp_path):
 def test_views_and_flags_that_do_not_fit_are_refused(shoal):
     for args, text in [
             (["frob"], 'inspect: unknown view "frob"; see `shoal help inspect`'),
-            (["cache"], "inspect cache is not built yet"),
+            (["cache", "x"], "inspect cache: unexpected argument \"x\""),
             (["file"], "inspect file: MODEL missing; see `shoal help inspect`"),
             (["file", "a", "b"], 'inspect file: unexpected argument "b"'),
             (["file", "a", "-special"], "inspect file: -special has no meaning here"),

@@ -141,7 +141,8 @@ static void rng_event(struct arena *a, struct api_event *ev)
         ev->progress = (struct api_progress){rng(9), rng(99), 1.5f};
         break;
     case API_EVENT_STARTED:
-        ev->started = (struct api_started){rng_name(a), rng_name(a), rng(99), rng(9), rng(9)};
+        ev->started = (struct api_started){rng_name(a), rng_name(a), rng(99), rng(9), rng(9),
+                                           0};
         break;
     case API_EVENT_NOTE:
         ev->note = (struct api_note){rng_name(a), rng_text(a, 3)};
