@@ -432,6 +432,16 @@ static bool dfa_lengths(struct gram_dfa *d, struct err *e)
     return true;
 }
 
+/* Of one part without a table: the program knows the shortest text, and nothing shorter. */
+static bool dfa_check_start(const struct gram_dfa *d, struct err *e)
+{
+    uint32_t dist = gram_prog_at(&d->prog, d->parts[0].start)->dist;
+    if (dist == GRAM_DFA_FAR)
+        return err_set(e, ERR_REQUEST, "nothing can match");
+    return d->span.max == GRAM_DFA_FAR || dist <= d->span.max ||
+           err_set(e, ERR_REQUEST, "nothing of this length can match");
+}
+
 bool gram_dfa_finish(struct gram_dfa *d, struct gram_dfa_span span, struct err *e)
 {
     d->span = span;
@@ -445,8 +455,7 @@ bool gram_dfa_finish(struct gram_dfa *d, struct gram_dfa_span span, struct err *
             return err_set(e, ERR_LIMIT, "patterns that must hold at once are too large");
         if (span.min)
             return err_set(e, ERR_LIMIT, "a pattern with a least length is too large");
-        return gram_prog_at(&d->prog, d->parts[0].start)->dist != GRAM_DFA_FAR ||
-               err_set(e, ERR_REQUEST, "nothing can match");
+        return dfa_check_start(d, e);
     }
     d->whole = t;
     if (gram_dfa_start(t) != GRAM_DFA_DEAD)

@@ -7,8 +7,6 @@
 #include "grammar/gram.h"
 #include "grammar/gram_value.h"
 
-#define FACTS_CHAIN_MAX 64u /* references to references */
-
 /* --- refusals ------------------------------------------------------------------------------ */
 
 static void facts_pointer(struct gram_reader *r, struct json v, char *out, size_t size)
@@ -53,18 +51,21 @@ bool gram_facts_refuse(struct gram_reader *r, struct json v, const char *keyword
 
 /* --- parts --------------------------------------------------------------------------------- */
 
-struct facts_path {
-    const struct facts_path *before;
-    uint32_t at, depth;
-};
-
-static bool facts_add(struct gram_reader *r, struct gram_facts *f, struct json v,
-                      const struct facts_path *before);
-
-static bool facts_follow(struct gram_reader *r, struct gram_facts *f, struct json v,
-                         const struct facts_path *path)
+/* Whether part i needs part j, over however many others. */
+static bool facts_needs(const struct gram_facts *f, uint32_t i, uint32_t j)
 {
-    struct json ref = json_member(v, "$ref");
+    uint32_t seen = 0, next = UINT32_C(1) << i;
+    while (next & ~seen) {
+        seen |= next;
+        for (uint32_t k = 0; k < f->count; k++)
+            next |= seen >> k & 1 ? f->parts[k].needs : 0;
+    }
+    return seen >> j & 1;
+}
+
+static bool facts_follow(struct gram_reader *r, struct gram_facts *f, uint32_t part)
+{
+    struct json v = f->parts[part].v, ref = json_member(v, "$ref");
     if (json_kind(ref) == JSON_KIND_ABSENT)
         return true;
     str text = json_text(ref, r->arena);
@@ -81,44 +82,55 @@ static bool facts_follow(struct gram_reader *r, struct gram_facts *f, struct jso
         if (!map_put(&r->refs, text, (uint64_t)to.at + 1))
             return gram_facts_fail(r, v, "too many references");
     }
-    return facts_add(r, f, to, path);
+    return gram_facts_add(r, f, to, part);
 }
 
-static bool facts_add(struct gram_reader *r, struct gram_facts *f, struct json v,
-                      const struct facts_path *before)
+/* A schema that is there already holds already, unless it is there because of `from`: then each is
+ * valid because the other is, which is no proof of either. */
+static bool facts_again(struct gram_reader *r, struct gram_facts *f, uint32_t part, uint32_t from)
+{
+    if (from == GRAM_FACTS_ALONE)
+        return true;
+    if (facts_needs(f, part, from)) {
+        const struct gram_part *p = &f->parts[from];
+        bool is_ref = json_kind(json_member(p->v, "$ref")) != JSON_KIND_ABSENT;
+        const char *keyword = is_ref ? "$ref" : p->one_of ? "oneOf" : p->any_of ? "anyOf" : "allOf";
+        return gram_facts_refuse(r, p->v, keyword,
+                                 "leads back to itself: recursion without a way out");
+    }
+    f->parts[from].needs |= UINT32_C(1) << part;
+    return true;
+}
+
+bool gram_facts_add(struct gram_reader *r, struct gram_facts *f, struct json v, uint32_t from)
 {
     bool yes;
-    struct facts_path path = {before, v.at, before ? before->depth + 1 : 0};
     if (json_bool(v, &yes)) {
         f->is_never = f->is_never || !yes;
         return yes || gram_facts_refuse(r, v, "false", "as a schema is not supported");
     }
     if (json_kind(v) != JSON_KIND_OBJECT)
         return gram_facts_fail(r, v, "a schema is an object or a boolean");
-    for (const struct facts_path *p = before; p; p = p->before)
-        if (p->at == v.at || path.depth > FACTS_CHAIN_MAX)
-            return gram_facts_fail(r, v, "$ref: recursion without a way out");
-    for (uint32_t i = 0; i < f->count; i++)
-        if (f->parts[i].v.at == v.at)
-            return true;
+    uint32_t part = 0;
+    while (part < f->count && f->parts[part].v.at != v.at)
+        part++;
+    if (part < f->count)
+        return facts_again(r, f, part, from);
     if (f->count == GRAM_FACTS_PARTS_MAX)
         return gram_facts_fail(r, v, "more than %u schemas for one value", GRAM_FACTS_PARTS_MAX);
-    f->parts[f->count++].v = v;
-    if (!facts_follow(r, f, v, &path))
+    f->parts[f->count++] = (struct gram_part){.v = v};
+    if (from != GRAM_FACTS_ALONE)
+        f->parts[from].needs |= UINT32_C(1) << part;
+    if (!facts_follow(r, f, part))
         return false;
     struct json all = json_member(v, "allOf");
     struct json_walk w = json_walk(all);
     if (json_kind(all) != JSON_KIND_ABSENT && json_kind(all) != JSON_KIND_ARRAY)
         return gram_facts_fail(r, v, "allOf: array expected");
     while (json_next(&w))
-        if (!facts_add(r, f, w.value, &path))
+        if (!gram_facts_add(r, f, w.value, part))
             return false;
     return true;
-}
-
-bool gram_facts_add(struct gram_reader *r, struct gram_facts *f, struct json v)
-{
-    return facts_add(r, f, v, NULL);
 }
 
 /* --- keywords ------------------------------------------------------------------------------ */

@@ -19,6 +19,7 @@
 #include "base/map.h"
 
 #define GRAM_FACTS_PARTS_MAX 32u
+#define GRAM_FACTS_ALONE UINT32_MAX
 #define GRAM_FACTS_FEW 7u /* enumerations, bounds, patterns, formats of one value */
 
 enum gram_type {
@@ -30,6 +31,7 @@ enum gram_type {
 struct gram_part {
     struct json v;
     bool any_of, one_of; /* a branch of these was chosen: they are parts of their own now */
+    uint32_t needs;      /* bits of the parts that it refers to, or that are its chosen branches */
 };
 
 struct gram_facts_bound {
@@ -67,8 +69,11 @@ struct gram_reader {
     struct err *e;
 };
 
-/* Adds v (a schema) and what it refers to. False: has_failed, or too many parts. */
-BASE_USE_RESULT bool gram_facts_add(struct gram_reader *r, struct gram_facts *f, struct json v);
+/* Adds v (a schema) and what it refers to; `from` is the part whose branch it is, or
+ * GRAM_FACTS_ALONE. A part that needs itself says nothing about the value, so it is refused like a
+ * keyword. False: has_failed, or too many parts. */
+BASE_USE_RESULT bool gram_facts_add(struct gram_reader *r, struct gram_facts *f, struct json v,
+                                    uint32_t from);
 /* Fills the rest from the parts. False: has_failed. */
 BASE_USE_RESULT bool gram_facts_collect(struct gram_reader *r, struct gram_facts *f);
 

@@ -105,7 +105,7 @@ static uint32_t schema_item(struct gram_compile *s, const struct gram_facts *f, 
     struct gram_facts item = {0};
     for (uint32_t i = 0; i < f->count; i++) {
         struct json v = schema_item_of(f->parts[i].v, index, most);
-        if (json_kind(v) != JSON_KIND_ABSENT && !gram_facts_add(&s->r, &item, v))
+        if (json_kind(v) != JSON_KIND_ABSENT && !gram_facts_add(&s->r, &item, v, GRAM_FACTS_ALONE))
             return GRAM_NONE;
     }
     uint32_t rule = index < *most ? schema_value(s, &item, depth + 1) : GRAM_SCALAR_NEVER;
@@ -242,7 +242,7 @@ static uint32_t schema_rule_of(struct gram_compile *s, const struct json *schema
 {
     struct gram_facts f = {0};
     for (uint32_t i = 0; i < count; i++)
-        if (!gram_facts_add(&s->r, &f, schemas[i]))
+        if (!gram_facts_add(&s->r, &f, schemas[i], GRAM_FACTS_ALONE))
             return GRAM_SCALAR_NEVER;
     return schema_value(s, &f, depth + 1);
 }
@@ -361,7 +361,7 @@ static bool schema_branch(struct gram_compile *s, const struct gram_facts *f, st
         out->parts[f->choice].one_of = true;
     else
         out->parts[f->choice].any_of = true;
-    return gram_facts_add(&s->r, out, branch);
+    return gram_facts_add(&s->r, out, branch, f->choice);
 }
 
 static bool schema_all_differ(struct gram_compile *s, const struct gram_facts *a,
@@ -401,7 +401,7 @@ static bool schema_member_of(struct gram_compile *s, const struct gram_facts *f,
             if (json_text_eq(w.key, name))
                 found = w.value;
         if (json_kind(found) != JSON_KIND_ABSENT)
-            is_banned = !gram_facts_add(&s->r, out, found) || is_banned;
+            is_banned = !gram_facts_add(&s->r, out, found, GRAM_FACTS_ALONE) || is_banned;
         else if (json_bool(json_member(f->parts[i].v, "additionalProperties"), &yes) && !yes)
             is_banned = true;
     }
@@ -637,7 +637,7 @@ static bool schema_run(struct gram_compile *s, str schema, uint32_t *rule)
         return gram_scalar_fail_limit(s, "bytes", GRAM_SCHEMA_BYTES_MAX);
     if (!json_parse(&s->r.root, schema, &o, &s->arena, s->r.e))
         return false;
-    if (!gram_facts_add(&s->r, &f, s->r.root))
+    if (!gram_facts_add(&s->r, &f, s->r.root, GRAM_FACTS_ALONE))
         return false;
     *rule = schema_value(s, &f, 0);
     if (s->r.has_failed)

@@ -137,6 +137,9 @@ static const struct {
      "{\"$ref\":\"#/$defs/n\"},"
      "\"r\":{\"$ref\":\"#/$defs/n\"}},\"required\":[\"v\"]}},\"$ref\":\"#/$defs/n\"}",
      "{\"v\":1}  {\"v\":1,\"l\":{\"v\":2,\"r\":{\"v\":3}}}", "{}  {\"l\":{\"v\":1}}"},
+    {"{\"$defs\":{\"a\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}},\"allOf\":["
+     "{\"$ref\":\"#/$defs/a\"},{\"anyOf\":[{\"$ref\":\"#/$defs/a\"},{\"type\":\"integer\"}]}]}",
+     "\"a\"  null", "1"},
     {"{\"type\":\"object\",\"properties\":{\"a~/b\":{\"const\":1},\"c\":{\"$ref\":"
      "\"#/properties/a~0~1b\"}}}",
      "{\"a~/b\":1,\"c\":1}", "{\"c\":2}"},
@@ -186,7 +189,23 @@ static const struct { const char *schema, *says; } refused[] = {
     {"{\"$ref\":\"http://x/y\"}", "schema: #: '$ref' to another document is not supported"},
     {"{\"$ref\":\"#/nowhere\"}", "schema: #: $ref: nothing is at that place"},
     {"false", "schema: #: 'false' as a schema is not supported"},
-    {"{\"$ref\":\"#\"}", "schema: #: $ref: recursion without a way out"},
+    {"{\"$ref\":\"#\"}",
+     "schema: #: '$ref' leads back to itself: recursion without a way out"},
+    {"{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"anyOf\":[{\"type\":\"null\"},{\"allOf\":["
+     "{\"$ref\":\"#/$defs/n\"},{\"type\":\"string\"}]}]}}}",
+     "schema: #/$defs/n/anyOf/1/allOf/0: '$ref' leads back to itself: recursion without a way out"},
+    {"{\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}",
+     "schema: #/anyOf/1: '$ref' leads back to itself: recursion without a way out"},
+    {"{\"$defs\":{\"a\":{\"anyOf\":[{\"$ref\":\"#/$defs/c\"}]},\"c\":{\"anyOf\":["
+     "{\"$ref\":\"#/$defs/a\"},{\"type\":\"null\"}]}},"
+     "\"allOf\":[{\"$ref\":\"#/$defs/a\"},{\"$ref\":\"#/$defs/c\"}]}",
+     "schema: #/$defs/c/anyOf/0: '$ref' leads back to itself: recursion without a way out"},
+    {"{\"type\":\"string\",\"pattern\":\".{600}x\",\"maxLength\":600}",
+     "schema: #: no value is possible"},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^$\","
+     "\"minLength\":1}},\"required\":[\"a\"]}", "schema: #/properties/a: no value is possible"},
+    {"{\"type\":\"string\",\"enum\":[\"ab\",\"b\"],\"pattern\":\"^c\"}",
+     "schema: #: no value is possible"},
     {"{\"type\":\"array\",\"minItems\":3,\"maxItems\":2}",
      "schema: #: minItems 3 is more than maxItems 2"},
     {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}",
