@@ -69,7 +69,8 @@ struct api_load {
     str backend;           /* "cpu", "cuda"; "": the best that runs here */
     uint32_t layers;       /* of the model on the GPU, at least; 0 = all */
     str level;             /* ISA level, at most: "avx2" */
-    str chat_template;     /* replaces the model's own */
+    str chat_template;     /* replaces the model's own; without '{': the name of a built-in one */
+    str tool_format;       /* how it writes calls; "": found out */
     bool no_prefix;        /* no prefix reuse */
 };
 

@@ -476,6 +476,7 @@ static void io_load(struct api_codec *c, struct api_load *l)
     io_str(c, &l->backend);
     io_str(c, &l->level);
     io_str(c, &l->chat_template);
+    io_str(c, &l->tool_format);
     io_bool(c, &l->no_prefix);
 }
 

@@ -6,6 +6,7 @@
 #include "chat/jinja.h"
 #include "chat/jinja_json.h"
 #include "chat/render_builtin.h"
+#include "chat/render_tools.h"
 #include "chat/render_turn.h"
 
 #define OPENING_MAX 256u /* a longer one is not told */
@@ -329,14 +330,6 @@ static void probe_all(struct render *r)
 
 /* ---- Choosing ---- */
 
-static const struct render_builtin *builtin_by_name(str name)
-{
-    for (uint32_t i = 0; i < render_builtin_count; i++)
-        if (str_eq_z(name, render_builtin_rows[i].name))
-            return &render_builtin_rows[i];
-    return NULL;
-}
-
 static const struct render_builtin *builtin_by_tokens(const struct render_source *src)
 {
     for (uint32_t i = 0; i < render_builtin_count && src->has_token; i++) {
@@ -366,7 +359,7 @@ bool render_new(struct render **out, const struct render_source *src, struct are
     const struct render_builtin *row = NULL;
     *out = NULL;
     if (src->template_name.len) {
-        row = builtin_by_name(src->template_name);
+        row = render_builtin_find(src->template_name);
         if (row == NULL)
             return err_set(e, ERR_NOT_FOUND, "template '%.*s': the built-in ones are chatml, "
                            "llama3 and mistral", STR_ARG(src->template_name));
@@ -407,6 +400,11 @@ const struct output_format *render_format(const struct render *r)
 {
     static const struct output_format none = {NULL, NULL};
     return r ? &r->format : &none;
+}
+
+bool render_can_tools(const struct render *r)
+{
+    return r && r->format.calls && (r->caps & RENDER_CAP_TOOLS || render_tools_can(&r->format));
 }
 
 /* ---- Requests ---- */
@@ -543,6 +541,9 @@ static bool run_twice(struct run *run, struct notes *n, struct err *e)
     run->turns.h = &run->heap;
     if (!render_turn_read(&run->turns, e))
         return false;
+    if (api_request_has_tools(run->rq) && !(run->r->caps & RENDER_CAP_TOOLS) &&
+        !render_tools_write(&run->turns, &run->r->format, run->r->caps & RENDER_CAP_CALLS, e))
+        return false;
     bool has_system = run->turns.turns_count && run->turns.turns[0].role <= API_ROLE_DEVELOPER;
     bool merged = folds && has_system && render_turn_merge(&run->turns);
     bool ok = run_template(run, e);
@@ -593,9 +594,11 @@ bool render_request(const struct render *r, const struct api_request *rq, struct
     if (r == NULL)
         return api_error_set(e, ERR_REQUEST, "no_template", STR("messages"), "messages: this model "
                              "has no chat template; raw completion works");
-    if (api_request_has_tools(rq) && !(r->caps & RENDER_CAP_TOOLS))
+    if (api_request_has_tools(rq) && !(r->caps & RENDER_CAP_TOOLS) &&
+        !render_tools_can(&r->format))
         return api_error_set(e, ERR_REQUEST, "tools_unsupported", STR("tools"), "tools: this "
-                             "model's template has no form for tools");
+                             "model's template has no form for tools, nor is its form of "
+                             "calls known (tool_format)");
     arena_init(&scratch, RENDER_SCRATCH_MAX);
     run_init(&run, r, rq, &scratch);
     bool ok = render_into(&run, a, out, e);

@@ -87,6 +87,9 @@ str render_template(const struct render *r);
 /* How the model's replies are written; zero if r is NULL. */
 const struct output_format *render_format(const struct render *r);
 
+/* Whether tools can be declared, by the template or in the format's own way, and calls be read. */
+bool render_can_tools(const struct render *r);
+
 /* What a template writes where a reply begins ("<|im_start|>assistant\n"), "" where that cannot be
  * told or r is NULL. */
 str render_opening(const struct render *r);

@@ -46,3 +46,11 @@ const struct render_builtin render_builtin_rows[] = {
     {"mistral", {"[INST]", "[/INST]"}, MISTRAL},
 };
 const uint32_t render_builtin_count = countof(render_builtin_rows);
+
+const struct render_builtin *render_builtin_find(str name)
+{
+    for (uint32_t i = 0; i < render_builtin_count; i++)
+        if (str_eq_z(name, render_builtin_rows[i].name))
+            return &render_builtin_rows[i];
+    return NULL;
+}

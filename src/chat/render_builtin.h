@@ -20,4 +20,7 @@ struct render_builtin {
 extern const struct render_builtin render_builtin_rows[];
 extern const uint32_t render_builtin_count;
 
+/* NULL: none of that name. */
+const struct render_builtin *render_builtin_find(str name);
+
 #endif

@@ -45,6 +45,8 @@ str render_turn_tool_name(struct arena *a, str name_space, str name)
                         str_ends(name_space, STR("_")) ? "" : "__", STR_ARG(name));
 }
 
+static void add_text(struct render_turns *r, struct render_turn *t, str text, uint32_t origin);
+
 static struct jinja_value undefined(void)
 {
     return (struct jinja_value){.kind = JINJA_UNDEFINED, .flavour = JINJA_MISSING_HINT,
@@ -62,6 +64,31 @@ static struct render_turn *new_turn(struct render_turns *r, enum api_role role, 
     t->calls = jinja_value_list(r->h, JINJA_LIST_LIST, 0);
     r->turns_count++;
     return t;
+}
+
+bool render_turn_lead(struct render_turns *r, enum api_role role)
+{
+    if (!new_turn(r, role, UINT32_MAX))
+        return false;
+    struct render_turn lead = r->turns[r->turns_count - 1];
+    memmove(r->turns + 1, r->turns, (r->turns_count - 1) * sizeof *r->turns);
+    r->turns[0] = lead;
+    return true;
+}
+
+void render_turn_add(struct render_turns *r, struct render_turn *t, struct jinja_str text)
+{
+    struct jinja_list *parts = t->parts.kind == JINJA_LIST ? t->parts.u.list : NULL;
+    if (!parts || text.len == 0)
+        return;
+    if (parts->count == 0)
+        add_text(r, t, STR(""), 0);
+    if (parts->count == 0)
+        return; /* no memory: h->stop says it */
+    struct jinja_value *last =
+        jinja_value_find_name(parts->items[parts->count - 1].u.dict, STR("text"));
+    if (last)
+        last->u.s = jinja_text_concat(r->h, last->u.s, text);
 }
 
 /* ---- Reading parts ---- */
@@ -367,11 +394,6 @@ struct jinja_value render_turn_messages(struct render_turns *r)
     return list;
 }
 
-/* A custom tool takes one free text. */
-#define CUSTOM_SCHEMA \
-    "{\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, " \
-    "\"required\": [\"input\"]}"
-
 bool render_turn_tools(struct render_turns *r, struct jinja_value *out, struct err *e)
 {
     struct jinja_value list = jinja_value_list(r->h, JINJA_LIST_LIST, 0), schema;
@@ -386,7 +408,7 @@ bool render_turn_tools(struct render_turns *r, struct jinja_value *out, struct e
         struct jinja_value dict = jinja_value_dict(r->h, origin);
         struct jinja_value function = jinja_value_dict(r->h, origin);
         str name = render_turn_tool_name(r->h->arena, tool->name_space, tool->name);
-        str text = tool->kind == API_TOOL_CUSTOM ? STR(CUSTOM_SCHEMA) : tool->schema;
+        str text = tool->kind == API_TOOL_CUSTOM ? STR(RENDER_TURN_CUSTOM_SCHEMA) : tool->schema;
         jinja_value_put_z(r->h, dict, "type", jinja_value_text(r->h, STR("function"), origin));
         jinja_value_put_z(r->h, function, "name", jinja_value_text(r->h, name, origin));
         if (tool->description.p)

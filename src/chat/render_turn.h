@@ -52,6 +52,15 @@ struct jinja_value render_turn_messages(struct render_turns *r);
 /* False: a schema that is no JSON. */
 BASE_USE_RESULT bool render_turn_tools(struct render_turns *r, struct jinja_value *out,
                                        struct err *e);
+/* A custom tool takes one free text. */
+#define RENDER_TURN_CUSTOM_SCHEMA \
+    "{\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, " \
+    "\"required\": [\"input\"]}"
+
+/* An empty turn in front of all others, of no message. False: no memory, h->stop says it. */
+bool render_turn_lead(struct render_turns *r, enum api_role role);
+/* Text behind what the turn says already, without a blank between them. */
+void render_turn_add(struct render_turns *r, struct render_turn *t, struct jinja_str text);
 /* A new origin; 0 when there are too many (h->stop is set). */
 uint32_t render_turn_mark(struct render_turns *r, enum render_origin origin, uint32_t message,
                           uint32_t part);

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "chat/output_table.h"
+#include "chat/render_builtin.h"
 #include "cli/config_yaml.h"
 
 /* One entry on its way to a setting. */
@@ -149,10 +151,29 @@ static bool config_models_template(struct config_models_reading *r, const struct
                                    struct err *e)
 {
     if (n->kind != CONFIG_YAML_SCALAR || n->text.len == 0)
-        return err_set(e, ERR_CONFIG, "the text of a template expected");
+        return err_set(e, ERR_CONFIG, "the name of a built-in template, or its text, expected");
+    if (str_find_byte(n->text, '{') == STR_NONE && !render_builtin_find(n->text))
+        return err_set(e, ERR_CONFIG, "'%.*s' is no built-in template: chatml, llama3 or mistral",
+                       STR_ARG(str_sub(n->text, 0, 60)));
     if (r->to->chat_template.len)
         return err_set(e, ERR_CONFIG, "one of template and template_file expected, got both");
     r->to->chat_template = n->text;
+    return true;
+}
+
+static bool config_models_tool_format(struct config_models_reading *r,
+                                      const struct config_yaml *n, struct err *e)
+{
+    if (n->kind != CONFIG_YAML_SCALAR || !output_table_find(n->text)) {
+        struct buf names;
+        buf_init(&names, 4096);
+        for (uint32_t i = 0; i < output_table_count; i++)
+            buf_printf(&names, " %.*s", STR_ARG(output_table_rows[i].name));
+        err_set(e, ERR_CONFIG, "one of%.*s expected", STR_ARG(buf_view(&names)));
+        buf_deinit(&names);
+        return false;
+    }
+    r->to->tool_format = n->text;
     return true;
 }
 
@@ -229,8 +250,8 @@ static const struct {
     {"ctx", config_models_ctx},
     {"slots", config_models_slots},
     {"kv", config_models_kv},
-    {"tool_format", NULL}, /* not built */
-    {"tool_grammar", NULL},
+    {"tool_format", config_models_tool_format},
+    {"tool_grammar", NULL}, /* not built */
     {"mmproj", NULL},
     {"draft", NULL},
 };

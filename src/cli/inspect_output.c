@@ -55,11 +55,12 @@ static bool inspect_output_by_model(const struct inspect *in, struct output_opti
     struct render_result r;
     struct api_request rq;
     struct api_error why;
+    const struct engine_chat own = {.tool_format = STR("")};
     api_request_init(&rq);
     rq.messages = &turn;
     rq.messages_count = 1;
     bool ok = model_file_open(&f, in->model.path.p, e) && tok_open(&tok, f, e) &&
-              engine_render(&render, f, tok_vocab(tok), STR(""), a, e);
+              engine_render(&render, f, tok_vocab(tok), &own, a, e);
     if (ok && !render)
         ok = err_set(e, ERR_REQUEST, "inspect output: this model has no chat template");
     if (ok) {

@@ -65,7 +65,8 @@ static bool inspect_prompt_make(struct inspect_prompt_view *v, struct err *e)
                                  .context_max = INT32_MAX};
     struct render *render = NULL;
     struct api_error why = {0};
-    if (!engine_render(&render, v->file, model.vocab, STR(""), &v->model_arena, e))
+    const struct engine_chat own = {.tool_format = STR("")};
+    if (!engine_render(&render, v->file, model.vocab, &own, &v->model_arena, e))
         return false;
     model.render = render;
     api_request_init(&model.defaults);

@@ -98,7 +98,8 @@ static bool run_local_init(struct run_local *r, struct err *e)
 {
     static const char *const argv[] = {"shoal", "engine", NULL};
     str *const texts[] = {&r->o.system, &r->o.load.path, &r->o.load.name, &r->o.load.level,
-                          &r->o.load.backend, &r->o.load.chat_template};
+                          &r->o.load.backend, &r->o.load.chat_template,
+                          &r->o.load.tool_format};
     for (size_t i = 0; i < countof(texts); i++)
         if (!run_local_copy(r, texts[i], e))
             return false;

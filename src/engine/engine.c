@@ -82,7 +82,7 @@ static void engine_fill_model(struct api_model *m, const struct model_file *f,
         m->caps |= API_CAP_CHAT;
     if (caps & RENDER_CAP_THINK)
         m->caps |= API_CAP_THINK;
-    if ((caps & RENDER_CAP_TOOLS) && render_format(r)->calls)
+    if (render_can_tools(r))
         m->caps |= API_CAP_TOOLS;
     for (uint32_t i = 0; i < model_file_shard_count(f); i++)
         m->bytes += model_file_shard_size(f, i);
@@ -102,13 +102,15 @@ static str engine_role_text(const struct vocab *v, enum vocab_role role)
 }
 
 bool engine_render(struct render **out, const struct model_file *f, const struct vocab *v,
-                   str chat_template, struct arena *a, struct err *e)
+                   const struct engine_chat *chat, struct arena *a, struct err *e)
 {
+    str own = engine_text(f, "tokenizer.chat_template"), given = chat->chat_template;
+    bool is_name = given.len && str_find_byte(given, '{') == STR_NONE;
     struct render_source src = {
-        .chat_template = chat_template.len ? chat_template
-                                           : engine_text(f, "tokenizer.chat_template"),
-        .tool_template = chat_template.len ? STR("")
-                                           : engine_text(f, "tokenizer.chat_template.tool_use"),
+        .template_name = is_name ? str_trim(given) : STR(""),
+        .chat_template = given.len ? given : own,
+        .tool_template = given.len ? STR("") : engine_text(f, "tokenizer.chat_template.tool_use"),
+        .tool_format = chat->tool_format,
         .bos = engine_role_text(v, VOCAB_ROLE_BOS),
         .eos = engine_role_text(v, VOCAB_ROLE_EOS),
         .arch = model_file_arch(f),
@@ -157,6 +159,7 @@ bool engine_describe(str path, struct arena *a, struct api_model *out, struct er
     struct arena scratch;
     bool ok = false;
     struct vocab_source source;
+    const struct engine_chat own = {.tool_format = STR("")};
     arena_init(&scratch, ENGINE_ARENA_MAX);
     if (!engine_path(path, z, sizeof z, e) || !model_file_open(&f, z, e))
         goto done;
@@ -166,7 +169,7 @@ bool engine_describe(str path, struct arena *a, struct api_model *out, struct er
         goto done;
     }
     if (!arch_read(hp, f, e) || !vocab_source_read(&source, f, &scratch, e) ||
-        !vocab_new(&v, &source, e) || !engine_render(&r, f, v, STR(""), &scratch, e))
+        !vocab_new(&v, &source, e) || !engine_render(&r, f, v, &own, &scratch, e))
         goto done;
     engine_fill_model(out, f, hp, r);
     out->name = engine_stem(out->name);
@@ -192,8 +195,9 @@ static bool engine_open_text(struct engine *en, const struct api_load *l, struct
         return false;
     if (!arch_read(&en->hparams, en->file, e) || !tok_open(&en->tok, en->file, e))
         return false;
-    str chat_template = arena_copy(&en->arena, l->chat_template);
-    if (!engine_render(&en->render, en->file, tok_vocab(en->tok), chat_template, &en->arena, e))
+    const struct engine_chat chat = {arena_copy(&en->arena, l->chat_template),
+                                     arena_copy(&en->arena, l->tool_format)};
+    if (!engine_render(&en->render, en->file, tok_vocab(en->tok), &chat, &en->arena, e))
         return false;
     en->constrain = constrain_new(tok_vocab(en->tok));
     if (!en->constrain)

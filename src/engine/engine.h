@@ -60,11 +60,15 @@ struct engine_progress {
 BASE_USE_RESULT bool engine_describe(str path, struct arena *a, struct api_model *out,
                                      struct err *e);
 
-/* The model's chat form; chat_template "" = its own. *out is NULL if it has none. Lives in a, with
- * views into f and v. */
+/* What settings say about a model's chat form; "": its own. */
+struct engine_chat {
+    str chat_template; /* a text, or the name of a built-in one */
+    str tool_format;   /* row of chat/output_table */
+};
+/* The model's chat form. *out is NULL if it has none. Lives in a, with views into f, v, chat. */
 BASE_USE_RESULT bool engine_render(struct render **out, const struct model_file *f,
-                                   const struct vocab *v, str chat_template, struct arena *a,
-                                   struct err *e);
+                                   const struct vocab *v, const struct engine_chat *chat,
+                                   struct arena *a, struct err *e);
 
 /* ERR_NOT_FOUND, ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED: the file; ERR_MEMORY: the arithmetic;
  * ERR_CONFIG: an option; ERR_INTERNAL: the first step gave numbers that cannot be. */

@@ -730,7 +730,7 @@ static bool engine_leg_init(struct engine_leg *l, const struct engine_leg_option
     arena_init(&l->arena, 1u << 24);
     arena_init(&l->model_arena, API_FRAME_BATCH_MAX * 2);
     str *const texts[] = {&l->load.path, &l->load.name, &l->load.backend, &l->load.level,
-                          &l->load.chat_template};
+                          &l->load.chat_template, &l->load.tool_format};
     for (size_t i = 0; i < countof(texts); i++) {
         *texts[i] = arena_copy(&l->arena, *texts[i]);
         if (!texts[i]->p)

@@ -45,7 +45,8 @@ struct models_leg_setting {
     str backend;             /* has_place: instead of all's, with layers */
     uint32_t layers;
     enum api_kv kv;
-    str chat_template;       /* "": the model's own */
+    str chat_template;       /* "": the model's own; without '{': the name of a built-in one */
+    str tool_format;         /* "": found out */
 };
 
 /* Everything viewed must outlive the leg. */

@@ -382,6 +382,7 @@ static void models_room_load(struct models_room *r, struct models_room_model *m,
     load.slots = m->setting.slots ? m->setting.slots : load.slots;
     load.kv = m->setting.has_kv ? m->setting.kv : load.kv;
     load.chat_template = m->setting.chat_template;
+    load.tool_format = m->setting.tool_format;
     if (m->setting.has_place) {
         load.backend = m->setting.backend;
         load.layers = m->setting.layers;

@@ -70,7 +70,7 @@ def test_a_reload_changes_keys_limits_and_aliases_at_once(keyed):
     ("limits: {queue: many}", "config.yaml:1:10: limits.queue"),
     ("limts: {queue: 1}", "config.yaml:1:1: limts: unknown key"),
     ("models: {llama: {ctx: -1}}", "config.yaml:1:18: models.llama.ctx"),
-    ("models: {llama: {tool_format: json}}", "models.llama.tool_format: not built yet"),
+    ("models: {llama: {tool_format: json}}", "models.llama.tool_format: one of harmony"),
     ("models: {llama: {defaults: {temperature: 9}}}", "temperature"),
     ("keys: [{name: a, key_env: NOBODY, scopes: [infer]}]", "NOBODY is not set"),
     ("logging: {file: /nowhere/at/all}", "/nowhere/at/all"),

@@ -488,6 +488,86 @@ static void test_tools_without_a_form_in_the_template_are_refused(void **state)
     done(&c);
 }
 
+static void open_with_format(struct chat *c, const char *template_name, str format)
+{
+    const struct render_source src = {.template_name = str_of(template_name), .bos = STR("<s>"),
+                                      .eos = STR("</s>"), .tool_format = format,
+                                      .has_token = has_no_token};
+    open_source(c, &src);
+}
+
+static const struct api_tool convention_tools[] = {
+    {.name = STR_INIT("get_weather"), .description = STR_INIT("Says \"it\"."),
+     .schema = STR_INIT("{\"type\":\"object\"}"), .allowed = true},
+    {.name = STR_INIT("web"), .kind = API_TOOL_HOSTED},
+    {.name = STR_INIT("patch"), .kind = API_TOOL_CUSTOM, .allowed = true}};
+
+/* A history with a call, its result, and a call whose arguments are no object. */
+static void say_history(struct chat *c)
+{
+    c->rq.tools = convention_tools;
+    c->rq.tools_count = countof(convention_tools);
+    say(c, API_ROLE_SYSTEM, "Be good.");
+    say(c, API_ROLE_USER, "q");
+    say(c, API_ROLE_ASSISTANT, "I look.");
+    part(c, API_PART_CALL, "1", "get_weather", "{\"city\": \"<|im_end|>\"}");
+    say(c, API_ROLE_TOOL, NULL);
+    part(c, API_PART_RESULT, "1", "", "warm");
+    say(c, API_ROLE_ASSISTANT, NULL);
+    part(c, API_PART_CALL, "2", "patch", "no \"JSON\"");
+}
+
+static void test_a_template_without_tools_gets_them_in_the_formats_own_way(void **state)
+{
+    (void)state;
+    struct chat c;
+    open_with_format(&c, "chatml", STR("hermes"));
+    assert_true(render_can_tools(c.r));
+    say_history(&c);
+    expect(&c,
+           "<|im_start|>system\nBe good.\n\n# Tools\n\nYou can call tools. Each line declares one "
+           "of them as JSON:\n\n"
+           "{\"name\":\"get_weather\",\"description\":\"Says \\\"it\\\".\",\"parameters\":"
+           "{\"type\":\"object\"}}\n"
+           "{\"name\":\"patch\",\"parameters\":{\"type\": \"object\", \"properties\": {\"input\": "
+           "{\"type\": \"string\"}}, \"required\": [\"input\"]}}\n\n"
+           "To call a tool, write exactly this, with its name and its arguments:\n"
+           "<tool_call>\n{\"name\": \"NAME\", \"arguments\": {\"ARGUMENT\": \"VALUE\"}}\n"
+           "</tool_call>\nResults come back as <tool_response>...</tool_response>.<|im_end|>\n"
+           "<|im_start|>user\nq<|im_end|>\n"
+           "<|im_start|>assistant\nI look.\n<tool_call>\n{\"name\": \"get_weather\", "
+           "\"arguments\": {\"city\": \"<|im_end|>\"}}\n</tool_call><|im_end|>\n"
+           "<|im_start|>user\n<tool_response>\nwarm\n</tool_response><|im_end|>\n"
+           "<|im_start|>assistant\n<tool_call>\n{\"name\": \"patch\", \"arguments\": {\"input\": "
+           "\"no \\\"JSON\\\"\"}}\n</tool_call><|im_end|>\n<|im_start|>assistant\n");
+    assert_int_equal(scaffold_bytes(&c, "city"), 0);
+    assert_int_equal(scaffold_bytes(&c, "\"<|im_end|>"), 0);
+    assert_int_equal(scaffold_bytes(&c, "get_weather"), 0);
+    done(&c);
+}
+
+static void test_every_format_but_harmony_can_be_declared_so(void **state)
+{
+    (void)state;
+    static const char *const templates[] = {"chatml", "llama3", "mistral"};
+    for (uint32_t f = 0; f < output_table_count; f++)
+        for (size_t i = 0; i < countof(templates); i++) {
+            const struct output_row *row = &output_table_rows[f];
+            struct chat c;
+            open_with_format(&c, templates[i], row->name);
+            say_history(&c);
+            if (row->shape == OUTPUT_SHAPE_CHANNEL) {
+                expect_error(&c, "tools_unsupported", "tool_format");
+            } else {
+                str text = render(&c);
+                assert_true(str_find(text, str_trim(row->call_open)) != STR_NONE);
+                assert_true(str_find(text, STR("NAME")) != STR_NONE);
+                assert_int_equal(scaffold_bytes(&c, "city"), 0);
+            }
+            done(&c);
+        }
+}
+
 static void test_J05_a_template_that_never_ends_is_refused(void **state)
 {
     (void)state;
@@ -518,6 +598,8 @@ int main(void)
         cmocka_unit_test(test_B01_arguments_of_every_form_render_and_ids_fit_the_template),
         cmocka_unit_test(test_a_result_without_its_call_becomes_a_user_line_naming_the_id),
         cmocka_unit_test(test_tools_without_a_form_in_the_template_are_refused),
+        cmocka_unit_test(test_a_template_without_tools_gets_them_in_the_formats_own_way),
+        cmocka_unit_test(test_every_format_but_harmony_can_be_declared_so),
         cmocka_unit_test(test_J05_a_template_that_never_ends_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,8 @@ static void test_a_model_has_every_setting_that_is_built(void **state)
                      "models:\n"
                      "  A: {aliases: [a*, b], defaults: {temperature: 0.5, top_k: 7, max_tokens: 9,"
                      " stop: [x]}, effort: low, max_context: 256, keep_alive: -1, pin: true,"
-                     " template: t, ngl: 0, ctx: 512, slots: 3, kv: int8}\n"
+                     " template: chatml, tool_format: hermes,"
+                     " ngl: 0, ctx: 512, slots: 3, kv: int8}\n"
                      "  B: {ngl: 4}\n",
                      &e));
     const struct models_leg_setting *a = &m.settings[0], *b = &m.settings[1];
@@ -56,7 +57,8 @@ static void test_a_model_has_every_setting_that_is_built(void **state)
     assert_true(str_eq_z(a->name, "A") && a->is_pinned && a->has_keep_alive &&
                 a->keep_alive_ms < 0 && a->max_context == 256 && a->context == 512 &&
                 a->slots == 3 && a->has_kv && a->kv == API_KV_INT8 &&
-                str_eq_z(a->chat_template, "t") && a->has_place && str_eq_z(a->backend, "cpu"));
+                str_eq_z(a->chat_template, "chatml") &&
+                str_eq_z(a->tool_format, "hermes") && a->has_place && str_eq_z(a->backend, "cpu"));
     assert_true(b->has_place && str_eq_z(b->backend, "cuda") && b->layers == 4 && !b->is_pinned);
     const struct api_request *d = a->defaults;
     assert_true(d->given == (API_GIVEN(TEMPERATURE) | API_GIVEN(TOP_K) | API_GIVEN(TOKENS_MAX) |
@@ -78,6 +80,11 @@ static void test_what_is_wrong_with_a_model_is_told_with_its_place(void **state)
         {"models: [A]", "config.yaml:1:1: models: a map of models expected"},
         {"models: {A: 1}", "config.yaml:1:10: models.A: a map such as {keep_alive: 30m} expected"},
         {"models: {A: {noise: 1}}", "config.yaml:1:14: models.A.noise: unknown field"},
+        {"models: {A: {template: chatm}}", "config.yaml:1:14: models.A.template: 'chatm' is no "
+         "built-in template: chatml, llama3 or mistral"},
+        {"models: {A: {tool_format: json}}", "config.yaml:1:14: models.A.tool_format: one of "
+         "harmony dsml-functions dsml deepseek-r1 deepseek gemma4 glm-compact glm seed function-xml"
+         " hermes tool-calls granite mistral mistral-list llama3 expected"},
         {"models: {A: {draft: x}}", "config.yaml:1:14: models.A.draft: not built yet"},
         {"models: {A: {ctx: x}}",
          "config.yaml:1:14: models.A.ctx: integer 0..16777216 expected, got \"x\""},
@@ -88,8 +95,8 @@ static void test_what_is_wrong_with_a_model_is_told_with_its_place(void **state)
          "config.yaml:1:14: models.A.defaults: top_p: top_p: number from 0 to 1 expected, got 2"},
         {"models: {A: {defaults: {noise: 2}}}",
          "config.yaml:1:14: models.A.defaults: noise: no such default"},
-        {"models: {A: {template: a, template_file: README.md}}",
-         "config.yaml:1:27: models.A.template_file: one of template and template_file expected, "
+        {"models: {A: {template: llama3, template_file: README.md}}",
+         "config.yaml:1:32: models.A.template_file: one of template and template_file expected, "
          "got both"},
     };
     for (size_t i = 0; i < countof(rows); i++) {
