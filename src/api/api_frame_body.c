@@ -154,6 +154,7 @@ static void io_tool(struct api_codec *c, struct api_tool *t)
     io_str(c, &t->schema);
     io_bool(c, &t->strict);
     io_bool(c, &t->allowed);
+    io_str(c, &t->path);
 }
 
 static void io_format(struct api_codec *c, struct api_format *f)
@@ -162,6 +163,7 @@ static void io_format(struct api_codec *c, struct api_format *f)
     io_str(c, &f->text);
     io_str(c, &f->name);
     io_bool(c, &f->strict);
+    io_str(c, &f->path);
 }
 
 static void io_resume(struct api_codec *c, const struct api_resume **resume)

@@ -105,6 +105,7 @@ struct api_tool {
     str schema; /* FUNCTION: JSON Schema of the arguments, raw; HOSTED: the tool's own JSON */
     bool strict;
     bool allowed; /* true unless the request gave a list of allowed tools without this one */
+    str path;     /* where the client wrote the schema, "tools[3].input_schema"; for errors */
 };
 
 enum api_tool_choice {
@@ -127,6 +128,7 @@ struct api_format {
     enum api_format_kind kind;
     str text, name; /* name: what the client calls its schema, for upstreams */
     bool strict;
+    str path; /* where the client wrote it, "response_format.json_schema.schema"; for errors */
 };
 
 enum api_think { API_THINK_DEFAULT, API_THINK_OFF, API_THINK_ON, API_THINK_COUNT_ };

@@ -383,9 +383,9 @@ static bool read_format(struct dialect_read *r, struct json v)
         return dialect_read_member(r, v, "type", "\"json_schema\" expected");
     if (!dialect_read_can(r, DIALECT_SCHEMA))
         return dialect_read_later(r, v, "structured output is");
-    if (json_kind(schema) != JSON_KIND_OBJECT)
+    if (json_kind(schema) != JSON_KIND_OBJECT && json_kind(schema) != JSON_KIND_BOOL)
         return dialect_read_member(r, v, "schema", "object expected");
-    return dialect_field_set_format(r, v, API_FORMAT_SCHEMA, json_raw(schema));
+    return dialect_field_set_format(r, schema, API_FORMAT_SCHEMA, json_raw(schema));
 }
 
 static const struct dialect_field output_fields[] = {

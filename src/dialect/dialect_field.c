@@ -137,7 +137,8 @@ bool dialect_field_set_format(struct dialect_read *r, struct json v, enum api_fo
         return dialect_read_later(r, v, "structured output is");
     if (r->rq->format.kind != API_FORMAT_TEXT)
         return dialect_read_fail(r, ERR_REQUEST, v, "only one format for a reply expected");
-    r->rq->format = (struct api_format){.kind = kind, .text = text, .strict = true};
+    r->rq->format = (struct api_format){.kind = kind, .text = text, .strict = true,
+                                        .path = dialect_read_path(r, v)};
     return true;
 }
 
@@ -160,9 +161,9 @@ bool dialect_field_format(struct dialect_read *r, struct json v, const char *wra
         return dialect_field_set_format(r, v, API_FORMAT_JSON, STR(""));
     if (!dialect_read_can(r, DIALECT_SCHEMA))
         return dialect_read_later(r, v, "structured output is");
-    if (json_kind(schema) != JSON_KIND_OBJECT)
+    if (json_kind(schema) != JSON_KIND_OBJECT && json_kind(schema) != JSON_KIND_BOOL)
         return dialect_read_member(r, v, wrap ? "json_schema.schema" : "schema", "object expected");
-    return dialect_field_set_format(r, v, API_FORMAT_SCHEMA, json_raw(schema)) &&
+    return dialect_field_set_format(r, schema, API_FORMAT_SCHEMA, json_raw(schema)) &&
            (json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &f->strict)) &&
            dialect_read_text_or_none(r, json_member(in, "name"), &f->name);
 }
@@ -173,7 +174,8 @@ bool dialect_field_guided_json(struct dialect_read *r, struct json v)
     str text = json_raw(v);
     if (json_kind(v) == JSON_KIND_STRING && !dialect_read_text(r, v, &text))
         return false;
-    if (json_kind(v) != JSON_KIND_STRING && json_kind(v) != JSON_KIND_OBJECT)
+    if (json_kind(v) != JSON_KIND_STRING && json_kind(v) != JSON_KIND_OBJECT &&
+        json_kind(v) != JSON_KIND_BOOL)
         return dialect_read_wrong(r, v, "a schema, as an object or as text,");
     return dialect_field_set_format(r, v, API_FORMAT_SCHEMA, text);
 }

@@ -87,7 +87,7 @@ bool dialect_tool_read(struct dialect_read *r, struct json v, const char *schema
     if (json_kind(parameters) > JSON_KIND_NULL && json_kind(parameters) != JSON_KIND_OBJECT)
         return dialect_read_wrong(r, parameters, "object");
     if (json_kind(parameters) == JSON_KIND_OBJECT && out->kind == API_TOOL_FUNCTION)
-        out->schema = json_raw(parameters);
+        out->schema = json_raw(parameters), out->path = dialect_read_path(r, parameters);
     return json_kind(strict) <= JSON_KIND_NULL || dialect_read_bool(r, strict, &out->strict);
 }
 

@@ -246,10 +246,13 @@ static struct constrain_kept *constrain_new_kept(struct constrain *c,
     return k;
 }
 
-static bool constrain_fail(const struct err *why, struct api_error *e)
+static bool constrain_fail(const struct constrain_ask *ask, const struct api_tool *refused,
+                           const struct err *why, struct api_error *e)
 {
     bool is_ours = why->code == ERR_MEMORY || why->code == ERR_UNSUPPORTED;
-    str param = str_starts(str_of(why->text), STR("tool")) ? STR("tools") : STR("format");
+    bool is_tools = str_starts(str_of(why->text), STR("tool"));
+    str path = refused ? refused->path : is_tools ? STR("") : ask->rq->format.path;
+    str param = path.len ? path : is_tools ? STR("tools") : STR("format");
     return api_error_set(e, is_ours ? why->code : ERR_REQUEST, is_ours ? NULL : "bad_schema", param,
                          "%s", why->text);
 }
@@ -259,6 +262,9 @@ bool constrain_make(struct constrain *c, const struct constrain_ask *ask, struct
 {
     struct digest_128 key;
     struct err why = {0};
+    const struct api_tool *refused = NULL;
+    struct constrain_ask own = *ask;
+    own.refused = &refused;
     *out = (struct constraint){.gram = NULL};
     if (ask->rq->format.kind == API_FORMAT_TEXT && !constrain_tools_bind(ask))
         return true;
@@ -268,8 +274,8 @@ bool constrain_make(struct constrain *c, const struct constrain_ask *ask, struct
         return api_error_set(e, ERR_LIMIT, NULL, STR("tools"), "tools: more than %zu bytes",
                              CONSTRAIN_BYTES_MAX);
     struct constrain_kept *k = constrain_find(c, key);
-    if (!k && !(k = constrain_new_kept(c, ask, key, &why)))
-        return constrain_fail(&why, e);
+    if (!k && !(k = constrain_new_kept(c, &own, key, &why)))
+        return constrain_fail(ask, refused, &why, e);
     k->used = ++c->ticks;
     out->gram = gram_ref(k->gram);
     out->index = c->index;

@@ -29,6 +29,7 @@ struct constrain_ask {
     enum output_begin begin;
     bool one_call;
     struct buf *dropped; /* "NAME#/a: not\n" for each keyword left out */
+    const struct api_tool **refused; /* gets the tool that an error speaks of; may be NULL */
 };
 
 /* Whether calls or their ban need a grammar for this request. */

@@ -1,5 +1,7 @@
 #include "engine/constrain_value.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -51,6 +53,19 @@ static void value_note(struct constrain_write *w, str name, str lines)
             return;
 }
 
+static BASE_PRINTF(4, 5) bool value_fail(struct constrain_write *w, const struct output_tool *t,
+                                         enum err_code code, const char *format, ...)
+{
+    char text[ERR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (w->ask->refused)
+        *w->ask->refused = t->tool;
+    return err_set(w->e, code, "tool %.*s: %s", STR_ARG(t->name), text);
+}
+
 /* The rule of one schema of a tool; not strict: what cannot be read at all is any value. */
 static bool value_rule(struct constrain_write *w, const struct output_tool *t, str schema,
                        bool is_object, uint32_t *rule)
@@ -69,7 +84,7 @@ static bool value_rule(struct constrain_write *w, const struct output_tool *t, s
     }
     value_note(w, t->name, buf_view(&lines));
     buf_deinit(&lines);
-    return ok || err_set(w->e, why.code, "tool %.*s: %s", STR_ARG(t->name), why.text);
+    return ok || value_fail(w, t, why.code, "%s", why.text);
 }
 
 /* --- what a form cannot express ------------------------------------------------------------ */
@@ -87,9 +102,9 @@ static bool value_leave_out(const struct value_place *p, const char *keyword)
 {
     struct buf line;
     if (p->t->tool->strict)
-        return err_set(p->w->e, ERR_REQUEST, "tool %.*s: schema: %.*s: '%s' is not supported for a "
-                       "strict tool in this model's form of calls (%.*s)", STR_ARG(p->t->name),
-                       STR_ARG(p->path), keyword, STR_ARG(p->w->row->name));
+        return value_fail(p->w, p->t, ERR_REQUEST, "schema: %.*s: '%s' is not supported for a "
+                          "strict tool in this model's form of calls (%.*s)", STR_ARG(p->path),
+                          keyword, STR_ARG(p->w->row->name));
     buf_init(&line, 4096);
     if (buf_printf(&line, "%.*s: %s\n", STR_ARG(p->path), keyword))
         value_note(p->w, p->t->name, buf_view(&line));

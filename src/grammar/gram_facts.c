@@ -49,6 +49,11 @@ bool gram_facts_refuse(struct gram_reader *r, struct json v, const char *keyword
     return true;
 }
 
+bool gram_facts_wrong(struct gram_reader *r, struct json v, const char *keyword, const char *why)
+{
+    return r->is_strict ? gram_facts_fail(r, v, "%s", why) : gram_facts_refuse(r, v, keyword, why);
+}
+
 /* --- parts --------------------------------------------------------------------------------- */
 
 /* Whether part i needs part j, over however many others. */
@@ -70,7 +75,7 @@ static bool facts_follow(struct gram_reader *r, struct gram_facts *f, uint32_t p
         return true;
     str text = json_text(ref, r->arena);
     if (!text.p)
-        return gram_facts_fail(r, v, "$ref: string expected");
+        return gram_facts_wrong(r, v, "$ref", "$ref: string expected");
     uint64_t *known = map_find(&r->refs, text);
     struct json to = {r->root.tape, known ? (uint32_t)*known - 1 : 0};
     if (!known) {
@@ -78,7 +83,7 @@ static bool facts_follow(struct gram_reader *r, struct gram_facts *f, uint32_t p
             return gram_facts_refuse(r, v, "$ref", "to another document is not supported");
         to = gram_value_at(r->root, text, r->arena);
         if (json_kind(to) == JSON_KIND_ABSENT)
-            return gram_facts_fail(r, v, "$ref: nothing is at that place");
+            return gram_facts_wrong(r, v, "$ref", "$ref: nothing is at that place");
         if (!map_put(&r->refs, text, (uint64_t)to.at + 1))
             return gram_facts_fail(r, v, "too many references");
     }
@@ -110,7 +115,7 @@ bool gram_facts_add(struct gram_reader *r, struct gram_facts *f, struct json v, 
         return yes || gram_facts_refuse(r, v, "false", "as a schema is not supported");
     }
     if (json_kind(v) != JSON_KIND_OBJECT)
-        return gram_facts_fail(r, v, "a schema is an object or a boolean");
+        return gram_facts_wrong(r, v, "schema", "a schema is an object or a boolean");
     uint32_t part = 0;
     while (part < f->count && f->parts[part].v.at != v.at)
         part++;
@@ -126,7 +131,7 @@ bool gram_facts_add(struct gram_reader *r, struct gram_facts *f, struct json v, 
     struct json all = json_member(v, "allOf");
     struct json_walk w = json_walk(all);
     if (json_kind(all) != JSON_KIND_ABSENT && json_kind(all) != JSON_KIND_ARRAY)
-        return gram_facts_fail(r, v, "allOf: array expected");
+        return gram_facts_wrong(r, v, "allOf", "allOf: array expected");
     while (json_next(&w))
         if (!gram_facts_add(r, f, w.value, part))
             return false;
@@ -147,8 +152,9 @@ static bool facts_type_name(struct gram_reader *r, struct json schema, struct js
             *types |= names[i].types;
             return true;
         }
-    return gram_facts_fail(r, schema, "type: one of null, boolean, integer, number, string, array,"
-                           " object expected");
+    *types = GRAM_TYPE_ALL; /* not strict */
+    return gram_facts_wrong(r, schema, "type", "type: one of null, boolean, integer, number,"
+                            " string, array, object expected");
 }
 
 static bool facts_type(struct gram_reader *r, struct gram_facts *f, struct json schema,
@@ -168,18 +174,19 @@ static bool facts_type(struct gram_reader *r, struct gram_facts *f, struct json 
     return true;
 }
 
+/* Not strict, and no number: *out stays. */
 static bool facts_count(struct gram_reader *r, struct json schema, struct json v, uint32_t *out)
 {
     uint64_t n;
     if (!json_u64(v, &n))
-        return gram_facts_fail(r, schema, "a length or count: integer from 0 expected");
+        return gram_facts_wrong(r, schema, "length", "a length or count: integer from 0 expected");
     *out = n >= GRAM_ENDLESS ? GRAM_ENDLESS - 1 : (uint32_t)n;
     return true;
 }
 
 static bool facts_least(struct gram_reader *r, struct json schema, struct json v, uint32_t *least)
 {
-    uint32_t n = 0;
+    uint32_t n = *least;
     if (!facts_count(r, schema, v, &n))
         return false;
     *least = n > *least ? n : *least;
@@ -188,7 +195,7 @@ static bool facts_least(struct gram_reader *r, struct json schema, struct json v
 
 static bool facts_most(struct gram_reader *r, struct json schema, struct json v, uint32_t *most)
 {
-    uint32_t n = 0;
+    uint32_t n = *most;
     if (!facts_count(r, schema, v, &n))
         return false;
     *most = n < *most ? n : *most;
@@ -199,7 +206,7 @@ static bool facts_enum(struct gram_reader *r, struct gram_facts *f, struct json 
                        struct json v, bool is_const)
 {
     if (!is_const && json_kind(v) != JSON_KIND_ARRAY)
-        return gram_facts_fail(r, schema, "enum: array expected");
+        return gram_facts_wrong(r, schema, "enum", "enum: array expected");
     if (f->enums_count == GRAM_FACTS_FEW)
         return gram_facts_fail(r, schema, "more than %u enumerations", GRAM_FACTS_FEW);
     f->enum_is_const[f->enums_count] = is_const;
@@ -211,7 +218,7 @@ static bool facts_bound(struct gram_reader *r, struct gram_facts *f, struct json
                         struct gram_facts_bound b)
 {
     if (json_kind(b.v) != JSON_KIND_NUMBER)
-        return gram_facts_fail(r, schema, "a bound: number expected");
+        return gram_facts_wrong(r, schema, "bound", "a bound: number expected");
     if (f->bounds_count == GRAM_FACTS_FEW)
         return gram_facts_fail(r, schema, "more than %u bounds", GRAM_FACTS_FEW);
     f->bounds[f->bounds_count++] = b;
@@ -222,7 +229,7 @@ static bool facts_text(struct gram_reader *r, struct json schema, struct json v,
                        struct json *list, uint32_t *count)
 {
     if (json_kind(v) != JSON_KIND_STRING)
-        return gram_facts_fail(r, schema, "pattern, format: string expected");
+        return gram_facts_wrong(r, schema, "pattern, format", "pattern, format: string expected");
     if (*count == GRAM_FACTS_FEW)
         return gram_facts_fail(r, schema, "more than %u patterns", GRAM_FACTS_FEW);
     list[(*count)++] = v;
@@ -304,7 +311,11 @@ static bool facts_read(struct gram_reader *r, struct gram_facts *f, uint32_t par
     case FACTS_ANY_OF:
     case FACTS_ONE_OF:
         if (json_kind(v) != JSON_KIND_ARRAY || json_count(v) == 0)
-            return gram_facts_fail(r, schema, "%s: array of schemas expected", name);
+            {
+            char why[64];
+            snprintf(why, sizeof why, "%s: array of schemas expected", name);
+            return gram_facts_wrong(r, schema, name, why);
+        }
         facts_choice(f, part, key == FACTS_ONE_OF);
         return true;
     case FACTS_LENGTH_MIN:
@@ -331,7 +342,8 @@ static bool facts_read(struct gram_reader *r, struct gram_facts *f, uint32_t par
         return facts_text(r, schema, v, f->formats, &f->formats_count);
     case FACTS_INSIDE:
         f->has_enum_beside = true;
-        return true;
+        return strcmp(name, "prefixItems") != 0 || json_kind(v) == JSON_KIND_ARRAY ||
+               gram_facts_wrong(r, schema, name, "prefixItems: array of schemas expected");
     }
     return true;
 }

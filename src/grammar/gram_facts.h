@@ -82,5 +82,7 @@ bool gram_facts_fail(struct gram_reader *r, struct json v, const char *format, .
     BASE_PRINTF(3, 4);
 /* A keyword of v that is not supported. Strict: fails; else notes it and returns true. */
 bool gram_facts_refuse(struct gram_reader *r, struct json v, const char *keyword, const char *why);
+/* A keyword of v that is malformed, or too much. Strict: fails with why; else as above. */
+bool gram_facts_wrong(struct gram_reader *r, struct json v, const char *keyword, const char *why);
 
 #endif

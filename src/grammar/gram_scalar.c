@@ -237,8 +237,8 @@ static bool scalar_is_valid(struct gram_compile *s, const struct gram_facts *f, 
         if (!(f->types & (json_kind(v) == JSON_KIND_ARRAY ? GRAM_TYPE_ARRAY : GRAM_TYPE_OBJECT)))
             return false;
         return !f->has_enum_beside ||
-               gram_facts_fail(&s->r, v, "an enumerated object or array beside other keywords is"
-                               " not supported");
+               gram_facts_wrong(&s->r, v, "keywords beside it", "an enumerated object or array"
+                                " beside other keywords is not supported");
     }
     return false;
 }

@@ -184,6 +184,29 @@ static struct schema_property *schema_property(struct gram_compile *s, struct sc
     return p;
 }
 
+static bool schema_required(struct gram_compile *s, const struct gram_facts *f,
+                            struct schema_object *o)
+{
+    for (uint32_t i = 0; i < f->count; i++) {
+        struct json v = json_member(f->parts[i].v, "required");
+        struct json_walk w = json_walk(v);
+        bool is_right = json_kind(v) <= JSON_KIND_NULL || json_kind(v) == JSON_KIND_ARRAY;
+        while (is_right && json_next(&w))
+            is_right = json_kind(w.value) == JSON_KIND_STRING;
+        if (!is_right && !gram_facts_wrong(&s->r, f->parts[i].v, "required",
+                                           "required: array of names expected"))
+            return false;
+        w = json_walk(v);
+        while (is_right && json_next(&w)) {
+            struct schema_property *p = schema_property(s, o, f, json_text(w.value, &s->arena));
+            if (!p)
+                return false;
+            p->is_required = true;
+        }
+    }
+    return true;
+}
+
 /* Declared ones in the order of the parts, then what is only required. */
 static bool schema_declared(struct gram_compile *s, const struct gram_facts *f,
                             struct schema_object *o)
@@ -191,9 +214,11 @@ static bool schema_declared(struct gram_compile *s, const struct gram_facts *f,
     for (uint32_t i = 0; i < f->count; i++) {
         struct json v = json_member(f->parts[i].v, "properties");
         struct json_walk w = json_walk(v);
-        if (json_kind(v) > JSON_KIND_NULL && json_kind(v) != JSON_KIND_OBJECT)
-            return gram_facts_fail(&s->r, f->parts[i].v, "properties: object expected");
-        while (json_next(&w)) {
+        bool is_wrong = json_kind(v) > JSON_KIND_NULL && json_kind(v) != JSON_KIND_OBJECT;
+        if (is_wrong && !gram_facts_wrong(&s->r, f->parts[i].v, "properties",
+                                          "properties: object expected"))
+            return false;
+        while (!is_wrong && json_next(&w)) {
             struct schema_property *p = schema_property(s, o, f, json_text(w.key, &s->arena));
             if (!p)
                 return false;
@@ -203,21 +228,7 @@ static bool schema_declared(struct gram_compile *s, const struct gram_facts *f,
             p->parts |= 1u << i;
         }
     }
-    for (uint32_t i = 0; i < f->count; i++) {
-        struct json v = json_member(f->parts[i].v, "required");
-        struct json_walk w = json_walk(v);
-        if (json_kind(v) > JSON_KIND_NULL && json_kind(v) != JSON_KIND_ARRAY)
-            return gram_facts_fail(&s->r, f->parts[i].v, "required: array of names expected");
-        while (json_next(&w)) {
-            if (json_kind(w.value) != JSON_KIND_STRING)
-                return gram_facts_fail(&s->r, f->parts[i].v, "required: array of names expected");
-            struct schema_property *p = schema_property(s, o, f, json_text(w.value, &s->arena));
-            if (!p)
-                return false;
-            p->is_required = true;
-        }
-    }
-    return true;
+    return schema_required(s, f, o);
 }
 
 /* What the parts that do not declare a property say about it. */
@@ -264,8 +275,10 @@ static bool schema_more(struct gram_compile *s, const struct gram_facts *f,
             return true;
         if (json_kind(more) == JSON_KIND_OBJECT)
             schemas[count++] = more;
-        else if (json_kind(more) > JSON_KIND_BOOL)
-            return gram_facts_fail(&s->r, f->parts[i].v, "additionalProperties: a schema expected");
+        else if (json_kind(more) > JSON_KIND_BOOL &&
+                 !gram_facts_wrong(&s->r, f->parts[i].v, "additionalProperties",
+                                   "additionalProperties: a schema expected"))
+            return false;
     }
     if (!is_explicit && has_properties)
         return true;
@@ -280,6 +293,13 @@ static bool schema_more(struct gram_compile *s, const struct gram_facts *f,
     uint32_t colon = gram_bytes(s->g, STR(":"), schema_blank(s->g, value));
     *rule = gram_text(s->g, &name, colon);
     return true;
+}
+
+/* Without strictness, of a member that must be there and can have no value: any value. */
+static uint32_t schema_left_out(struct gram_compile *s, struct json schema)
+{
+    bool noted = gram_facts_refuse(&s->r, schema, "schema", "no value is possible");
+    return noted ? schema_any(s) : GRAM_SCALAR_NEVER;
 }
 
 static bool schema_add_name(struct gram_compile *s, uint32_t trie, str name, uint32_t id)
@@ -308,6 +328,9 @@ static uint32_t schema_members(struct gram_compile *s, const struct gram_facts *
         const struct schema_property *from = &o->items[i];
         uint32_t rule = from->is_banned ? GRAM_SCALAR_NEVER
                                         : schema_rule_of(s, from->schemas, from->count, depth);
+        if (!s->r.has_failed && rule == GRAM_SCALAR_NEVER && from->is_required &&
+            !s->r.is_strict && !from->is_banned && from->count)
+            rule = schema_left_out(s, from->schemas[0]);
         if (s->r.has_failed || (rule == GRAM_SCALAR_NEVER && from->is_required))
             return GRAM_SCALAR_NEVER;
         if (rule == GRAM_SCALAR_NEVER)

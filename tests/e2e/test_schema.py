@@ -274,6 +274,41 @@ def test_H01_H11_what_cannot_be_compiled_is_400_with_its_place(real):
     assert "schema_keyword_dropped" in json.dumps(loose.json()) + json.dumps(dict(loose.headers))
 
 
+BAD = {"type": "object", "properties": {"a": {"not": {}}}, "required": ["a"]}
+CHAT_TOOLS = [{"type": "function", "function": {"name": n, "strict": True, "parameters": p}}
+              for n, p in (("good", PERSON), ("bad", BAD))]
+BAD_PLACES = [
+    ("/v1/chat/completions", {"response_format": wrap(BAD)}, "response_format.json_schema.schema"),
+    ("/v1/chat/completions", {"guided_json": BAD}, "guided_json"),
+    ("/v1/chat/completions", {"guided_regex": "(a"}, "guided_regex"),
+    ("/v1/chat/completions", {"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex"),
+    ("/v1/chat/completions", {"tools": CHAT_TOOLS, "tool_choice": "required"},
+     "tools[1].function.parameters"),
+    ("/v1/responses", {"text": {"format": {"type": "json_schema", "name": "x", "schema": BAD}}},
+     "text.format.schema"),
+    ("/v1/responses", {"tools": [{"type": "function", "name": "bad", "strict": True,
+                                  "parameters": BAD}], "tool_choice": "required"},
+     "tools[0].parameters"),
+]
+
+
+def test_an_error_of_a_schema_names_the_clients_own_field(tmp_path):
+    hello = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+    with serving(tmp_path, "-model", QWEN) as qwen:  # SmolLM2's template has no tools
+        for path, more, param in BAD_PLACES:
+            body = {"input": "Hi"} if path == "/v1/responses" else hello
+            r = qwen.post(path, {"model": qwen.model(), **body, **more})
+            assert r.status == 400, (more, r.body)
+            error = r.json()["error"]
+            assert error["param"] == param and error["code"] == "bad_schema", (param, error)
+
+
+def test_true_is_a_schema(real):
+    for more in ({"response_format": wrap(True)}, {"guided_json": True}):
+        r = real.chat("Answer in JSON.", max_tokens=60, temperature=0, **more)
+        assert r.status == 200, r.body
+
+
 def test_H06_a_bad_schema_costs_no_running_stream_anything(real):
     plain = real.chat("Tell a story.", seed=1, temperature=1, max_tokens=40,
                       ignore_eos=True).json()["choices"][0]["message"]["content"]

@@ -76,7 +76,8 @@ static void rng_request_lists(struct arena *a, struct api_request *rq)
     for (uint32_t i = 0; i < rq->tools_count; i++)
         t[i] = (struct api_tool){.kind = rng(API_TOOL_COUNT_), .name = rng_name(a),
                                  .name_space = rng_text(a, 1), .description = rng_text(a, 9),
-                                 .schema = STR("{}"), .strict = rng(2), .allowed = true};
+                                 .schema = STR("{}"), .strict = rng(2), .allowed = true,
+                                 .path = rng_text(a, 1)};
     rq->stop_count = rng(3);
     str *stop = rq->stop_count ? ARENA_ARRAY(a, str, rq->stop_count) : NULL;
     rq->stop = stop;
@@ -103,7 +104,8 @@ static void rng_request(struct arena *a, struct api_request *rq)
     rq->given = rng(1u << 20);
     rq->model = rng_name(a);
     rq->leg = rng_text(a, 1);
-    rq->format = (struct api_format){rng(API_FORMAT_COUNT_), rng_text(a, 3), rng_text(a, 1), 1};
+    rq->format = (struct api_format){rng(API_FORMAT_COUNT_), rng_text(a, 3), rng_text(a, 1), 1,
+                                     rng_text(a, 1)};
     rq->stream = rng(2);
     rq->echo = rng(2);
     rq->ignore_eos = rng(2);

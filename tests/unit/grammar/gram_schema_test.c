@@ -258,6 +258,55 @@ static void test_H02_without_strictness_the_keyword_alone_is_left_out(void **sta
     gram_unref(m.gram);
 }
 
+/* One field is wrong; the others still hold. */
+static const struct { const char *field, *note; } loose[] = {
+    {"{\"type\":\"text\"}", "#/properties/a: type\n"},
+    {"{\"$ref\":\"#/nowhere\"}", "#/properties/a: $ref\n"},
+    {"{\"$ref\":\"http://x/y\"}", "#/properties/a: $ref\n"},
+    {"{\"$ref\":\"#/properties/a\"}", "#/properties/a: $ref\n"},
+    {"{\"enum\":3}", "#/properties/a: enum\n"},
+    {"{\"minLength\":\"x\"}", "#/properties/a: length\n"},
+    {"{\"minimum\":\"x\"}", "#/properties/a: bound\n"},
+    {"{\"allOf\":3}", "#/properties/a: allOf\n"},
+    {"{\"anyOf\":{}}", "#/properties/a: anyOf\n"},
+    {"{\"pattern\":3}", "#/properties/a: pattern, format\n"},
+    {"{\"prefixItems\":3}", "#/properties/a: prefixItems\n"},
+    {"{\"properties\":3}", "#/properties/a: properties\n"},
+    {"{\"required\":3}", "#/properties/a: required\n"},
+    {"{\"required\":[3]}", "#/properties/a: required\n"},
+    {"{\"additionalProperties\":3}", "#/properties/a: additionalProperties\n"},
+    {"3", "#/properties/a: schema\n"},
+    {"{\"type\":\"string\",\"pattern\":\"^$\",\"minLength\":1}", "#/properties/a: schema\n"},
+};
+
+static void test_H02_one_wrong_field_leaves_the_others_constrained(void **state)
+{
+    (void)state;
+    char schema[400];
+    struct buf dropped;
+    buf_init(&dropped, 4096);
+    for (size_t i = 0; i < countof(loose); i++) {
+        struct made m;
+        struct err e;
+        buf_clear(&dropped);
+        snprintf(schema, sizeof schema, "{\"type\":\"object\",\"properties\":{\"a\":%s,"
+                 "\"b\":{\"type\":\"integer\"}},\"required\":[\"a\",\"b\"]}", loose[i].field);
+        if (!make(&m, str_of(schema), false, &dropped, &e))
+            fail_msg("%s: %s", schema, e.text);
+        if (!accepts(&m, STR("{\"a\":\"zz\",\"b\":3}")) ||
+            accepts(&m, STR("{\"a\":\"zz\",\"b\":\"x\"}")) ||
+            accepts(&m, STR("{\"b\":3}")))
+            fail_msg("%s: the other fields do not hold", schema);
+        if (!str_eq_z(buf_view(&dropped), loose[i].note))
+            fail_msg("%s: %s expected, noted %.*s", schema, loose[i].note,
+                     STR_ARG(buf_view(&dropped)));
+        gram_unref(m.gram);
+        if (make(&m, str_of(schema), true, NULL, &e))
+            fail_msg("%s: compiles although it is strict", schema);
+    }
+    buf_deinit(&dropped);
+}
+
 /* --- hostile ------------------------------------------------------------------------------- */
 
 static void repeat(struct buf *b, const char *text, uint32_t times)
@@ -352,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_each_keyword_lets_through_what_is_valid_and_nothing_else),
         cmocka_unit_test(test_H11_what_is_refused_is_named_by_pointer_and_keyword),
         cmocka_unit_test(test_H02_without_strictness_the_keyword_alone_is_left_out),
+        cmocka_unit_test(test_H02_one_wrong_field_leaves_the_others_constrained),
         cmocka_unit_test(test_H09_hostile_schemas_are_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
