@@ -249,10 +249,11 @@ static void attempt_give_up(struct attempt *a, const struct api_error *why)
 
 /* --- the next leg -------------------------------------------------------------------------- */
 
-static int attempt_pick(const struct attempt *a, struct router_reason *why)
+static int attempt_pick(struct attempt *a, struct router_reason *why)
 {
     struct router_candidate c[ROUTER_LEGS_MAX];
     for (uint32_t i = 0; i < a->count; i++) {
+        legs_sync(a->legs, a->at[i]);
         c[i] = (struct router_candidate){.leg = &a->at[i]->leg, .is_tried = a->tried[i]};
         if (a->at[i]->remote)
             c[i].lacks = dialect_client_lacks(legs_dialect(a->at[i]), &a->at[i]->upstream, a->rq);
@@ -501,7 +502,7 @@ static void attempt_on_error(struct attempt *a, const struct api_error *error)
     attempt_keep_error(a, error);
     bool refuses_to_continue = a->class_ == HEALTH_CLASS_REQUEST && a->is_resumed;
     if (refuses_to_continue)
-        at->leg.cannot_continue = true;
+        legs_cannot_continue(a->legs, at);
     if (i == 0)
         snprintf(a->first_reason, sizeof a->first_reason, "%s", health_class_name(a->class_));
     attempt_share_end(a, health_class_name(a->class_));
@@ -547,7 +548,7 @@ static void attempt_on_started(struct attempt *a, const struct api_event *ev,
     uint32_t bucket = health_bucket(a->needs.prompt_tokens, a->rq->effort);
     a->token_ms = loop_ms();
     if (!a->is_resumed)
-        health_add_first(&at->leg.health, bucket, a->token_ms - a->begun_ms);
+        legs_first_token(a->legs, at, bucket, a->token_ms - a->begun_ms);
     const struct attempt_share *last = a->shares_count ? &a->shares[a->shares_count - 1] : NULL;
     if (last && last->leg != at) {
         f.from = str_of(last->leg->name);
@@ -603,7 +604,7 @@ static void attempt_on_text(struct attempt *a, uint32_t choice, const struct api
     str before = {NULL, 0};
     bool is_new = !a->has_script || transcript_take(&a->script, choice, &copy, &before);
     if (ev->kind == API_EVENT_REASONING)
-        attempt_leg(a)->leg.health.shows_thinking = true;
+        legs_shows_thinking(a->legs, attempt_leg(a));
     if (before.len)
         out->events[out->count++] =
             (struct api_event){.kind = API_EVENT_CONTENT, .text = {.text = before}};

@@ -170,7 +170,7 @@ void legs_drop(struct legs_generation *g) { legs_unref(g); }
 
 /* --- one (leg, model) ---------------------------------------------------------------------- */
 
-static struct legs_leg *legs_known(struct legs_generation *g, uint32_t row, str model)
+static struct legs_leg *legs_look_up(struct legs_generation *g, uint32_t row, str model)
 {
     struct legs_leg *first = NULL;
     list_each (link, &g->legs) {
@@ -207,7 +207,7 @@ static void legs_make_leg(struct legs *l, struct legs_generation *g, struct legs
 
 static struct legs_leg *legs_add(struct legs *l, struct legs_generation *g, uint32_t row, str model)
 {
-    struct legs_leg *at = legs_known(g, row, model);
+    struct legs_leg *at = legs_look_up(g, row, model);
     if (at)
         return at;
     at = calloc(1, sizeof *at);
@@ -233,6 +233,8 @@ const struct dialect *legs_dialect(const struct legs_leg *at)
 {
     return at->g->rows[at->row].dialect;
 }
+
+str legs_url(const struct legs_leg *at) { return at->g->rows[at->row].url; }
 
 /* An engine's state and what it can, where its model is in memory. */
 static void legs_look(struct legs *l, struct legs_leg *at)
@@ -314,9 +316,40 @@ static void legs_event(struct legs *l, struct legs_leg *at, struct breaker_event
     legs_tell(l, at, &was);
 }
 
-bool legs_begin(struct legs *l, struct legs_leg *at)
+/* The same leg in another generation: its row, or -1. */
+static int64_t legs_row_like(const struct legs_generation *g, str name, enum leg_kind kind, str url)
+{
+    for (uint32_t i = 0; i < g->rows_count; i++)
+        if (str_eq(g->rows[i].name, name) && g->rows[i].kind == kind && str_eq(g->rows[i].url, url))
+            return i;
+    return -1;
+}
+
+/* Where a leg's outcomes count: the record of the generation in use, if it is still configured. */
+static struct legs_leg *legs_live(struct legs *l, struct legs_leg *at)
+{
+    if (at->g == l->now)
+        return at;
+    int64_t row = legs_row_like(l->now, str_of(at->name), at->leg.kind, legs_url(at));
+    struct legs_leg *live = row < 0 ? NULL : legs_add(l, l->now, (uint32_t)row, str_of(at->model));
+    return live ? live : at;
+}
+
+void legs_sync(struct legs *l, struct legs_leg *at)
+{
+    const struct legs_leg *live = legs_live(l, at);
+    if (live == at)
+        return;
+    at->leg.breaker = live->leg.breaker;
+    at->leg.health = live->leg.health;
+    at->leg.inflight = live->leg.inflight;
+    at->leg.cannot_continue = live->leg.cannot_continue;
+}
+
+bool legs_begin(struct legs *l, struct legs_leg *of)
 {
     struct breaker_event ev = {.kind = BREAKER_EVENT_BEGIN};
+    struct legs_leg *at = legs_live(l, of);
     bool is_trial = breaker_is_trial(&at->leg.breaker, loop_ms());
     at->leg.inflight++;
     at->leg.health.used_ms = loop_ms();
@@ -324,11 +357,11 @@ bool legs_begin(struct legs *l, struct legs_leg *at)
     return is_trial;
 }
 
-void legs_end(struct legs *l, struct legs_leg *at, const struct legs_outcome *o)
+void legs_end(struct legs *l, struct legs_leg *of, const struct legs_outcome *o)
 {
     int64_t now = loop_ms();
-    must(at->leg.inflight > 0);
-    at->leg.inflight--;
+    struct legs_leg *at = legs_live(l, of);
+    at->leg.inflight -= at->leg.inflight > 0; /* 0: configured again while it ran */
     health_add(&at->leg.health, o->class_, o->text, now);
     struct breaker_event ev = {
         .kind = BREAKER_EVENT_END, .class_ = o->class_, .is_trial = o->is_trial,
@@ -338,11 +371,27 @@ void legs_end(struct legs *l, struct legs_leg *at, const struct legs_outcome *o)
     legs_event(l, at, &ev);
 }
 
-void legs_trial_ok(struct legs *l, struct legs_leg *at)
+void legs_trial_ok(struct legs *l, struct legs_leg *of)
 {
     struct breaker_event ev = {.kind = BREAKER_EVENT_END, .class_ = HEALTH_CLASS_OK,
                                .is_trial = true};
-    legs_event(l, at, &ev);
+    legs_event(l, legs_live(l, of), &ev);
+}
+
+void legs_first_token(struct legs *l, struct legs_leg *of, uint32_t bucket, int64_t ms)
+{
+    health_add_first(&legs_live(l, of)->leg.health, bucket, ms);
+}
+
+void legs_shows_thinking(struct legs *l, struct legs_leg *of)
+{
+    legs_live(l, of)->leg.health.shows_thinking = true;
+}
+
+void legs_cannot_continue(struct legs *l, struct legs_leg *of)
+{
+    of->leg.cannot_continue = true;
+    legs_live(l, of)->leg.cannot_continue = true;
 }
 
 void legs_changed(struct legs *l)
@@ -456,23 +505,22 @@ void legs_close(struct legs *l)
     free(l);
 }
 
-/* What is known of a leg stays known. */
+/* What is known of a leg stays known, and its requests under way are still its own. */
 void legs_apply(struct legs *l, struct legs_generation *g)
 {
     struct legs_generation *old = l->now;
     list_each (link, &old->legs) {
-        const struct legs_leg *from = list_item(link, struct legs_leg, link);
-        for (uint32_t i = 0; i < g->rows_count; i++) {
-            if (!str_eq_z(g->rows[i].name, from->name) || g->rows[i].kind != from->leg.kind)
-                continue;
-            struct legs_leg *to = legs_add(l, g, i, str_of(from->model));
-            if (!to)
-                continue;
-            to->leg.breaker = from->leg.breaker;
-            to->leg.breaker.has_trial = false;
-            to->leg.health = from->leg.health;
-            memcpy(to->transitions, from->transitions, sizeof to->transitions);
-        }
+        struct legs_leg *from = list_item(link, struct legs_leg, link);
+        int64_t row = legs_row_like(g, str_of(from->name), from->leg.kind, legs_url(from));
+        struct legs_leg *to = row < 0 ? NULL
+                                      : legs_add(l, g, (uint32_t)row, str_of(from->model));
+        if (!to)
+            continue;
+        to->leg.breaker = from->leg.breaker;
+        to->leg.health = from->leg.health;
+        to->leg.inflight = from->leg.inflight;
+        to->leg.cannot_continue = from->leg.cannot_continue && to->leg.goes_on == from->leg.goes_on;
+        memcpy(to->transitions, from->transitions, sizeof to->transitions);
     }
     g->is_applied = true;
     l->now = g;
@@ -536,17 +584,16 @@ const char *legs_state_name(const struct legs_leg *at, int64_t now_ms)
                                                : "closed";
 }
 
-void legs_restore(struct legs *l, str name, str model, const struct breaker *b,
-                  const struct health *h)
+void legs_restore(struct legs *l, const struct legs_known *k)
 {
     for (uint32_t i = 0; i < l->now->rows_count; i++) {
-        if (!str_eq(l->now->rows[i].name, name))
+        if (!str_eq(l->now->rows[i].name, k->name) || !str_eq(l->now->rows[i].url, k->url))
             continue;
-        struct legs_leg *at = legs_add(l, l->now, i, model);
+        struct legs_leg *at = legs_add(l, l->now, i, k->model);
         if (!at)
             return;
-        at->leg.breaker = *b;
-        at->leg.health = *h;
+        at->leg.breaker = *k->breaker;
+        at->leg.health = *k->health;
     }
 }
 

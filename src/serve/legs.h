@@ -6,8 +6,9 @@
  * Not:       one request's way over the legs (attempt), the choice itself (route), an upstream's
  *            protocol (remote_leg), keeping states over a restart (run_state).
  * Invariant: a request that no route matches goes to the local models as if there were no legs. A
- *            generation of the configuration lives until its last request is over; what is known
- *            of a leg moves to the next generation if name and model are the same.
+ *            generation of the configuration lives until its last request is over. What is known
+ *            of a leg is known once: name, url and model tell that it is the same in the next
+ *            generation, and what a request of an old one brings counts in the one in use.
  *
  *     submit --route?-- no --> models_leg
  *                |yes
@@ -109,8 +110,12 @@ struct legs_leg *legs_next(struct legs *l, const struct legs_leg *at);
  * restarting failed. */
 const char *legs_state_name(const struct legs_leg *at, int64_t now_ms);
 /* Takes over what was known before a restart; a leg that is not configured is left out. */
-void legs_restore(struct legs *l, str name, str model, const struct breaker *b,
-                  const struct health *h);
+struct legs_known {
+    str name, url, model; /* url "" of an engine */
+    const struct breaker *breaker;
+    const struct health *health;
+};
+void legs_restore(struct legs *l, const struct legs_known *k);
 struct sticky *legs_sticky(struct legs *l);
 uint32_t legs_routes(const struct legs *l, const struct router_route **out);
 const struct legs_row *legs_row_of(const struct legs *l, uint32_t index);
@@ -133,10 +138,13 @@ str legs_row_name(const struct legs_generation *g, uint32_t row);
 /* The name of a model as that entry's leg is asked for it. */
 str legs_model_of(const struct legs_generation *g, const struct router_entry *entry, str asked);
 const struct dialect *legs_dialect(const struct legs_leg *at); /* UPSTREAM */
+str legs_url(const struct legs_leg *at); /* "" of an engine */
 /* The record of an entry for this name asked for, brought up to date: an engine's state and model,
  * the breaker's clock. NULL: no memory. */
 struct legs_leg *legs_find(struct legs *l, struct legs_generation *g,
                            const struct router_entry *entry, str asked);
+/* A record of an old generation gets what is known of its leg now. */
+void legs_sync(struct legs *l, struct legs_leg *at);
 /* An attempt begins; true: it is the breaker's trial. */
 bool legs_begin(struct legs *l, struct legs_leg *at);
 struct legs_outcome {
@@ -148,6 +156,10 @@ struct legs_outcome {
 void legs_end(struct legs *l, struct legs_leg *at, const struct legs_outcome *o);
 /* A trial has given tokens for so long that it counts (BEHAVIOUR 9.5), though it goes on. */
 void legs_trial_ok(struct legs *l, struct legs_leg *at);
+/* What an attempt learns of its leg. */
+void legs_first_token(struct legs *l, struct legs_leg *at, uint32_t bucket, int64_t ms);
+void legs_shows_thinking(struct legs *l, struct legs_leg *at);
+void legs_cannot_continue(struct legs *l, struct legs_leg *at); /* it refused to */
 void legs_changed(struct legs *l);
 struct legs_failover {
     str from, to;

@@ -64,6 +64,8 @@ static void run_state_put_leg(struct json_writer *w, const struct legs_leg *at)
     json_open_object(w);
     json_key_z(w, "name");
     json_put_text_z(w, at->name);
+    json_key_z(w, "url");
+    json_put_text(w, legs_url(at).len ? legs_url(at) : STR(""));
     json_key_z(w, "model");
     json_put_text_z(w, at->model);
     json_key_z(w, "state");
@@ -174,8 +176,11 @@ static void run_state_read_leg(struct run_state *s, struct json row, struct heal
     b.points = (uint32_t)run_state_get(row, "points");
     b.openings = (uint32_t)run_state_get(row, "openings");
     run_state_read_samples(json_member(row, "first"), h, a);
-    legs_restore(s->legs, json_text(json_member(row, "name"), a),
-                 json_text(json_member(row, "model"), a), &b, h);
+    struct legs_known known = {
+        .name = json_text(json_member(row, "name"), a),
+        .url = json_text(json_member(row, "url"), a),
+        .model = json_text(json_member(row, "model"), a), .breaker = &b, .health = h};
+    legs_restore(s->legs, &known);
 }
 
 static void run_state_read(struct run_state *s, struct json root, struct arena *a)

@@ -677,6 +677,50 @@ def test_a_reload_under_streams_of_upstreams_ends_none_of_them(tmp_path):
     stub.stop()
 
 
+def test_what_a_request_of_the_old_configuration_brings_counts_in_the_new_one(tmp_path):
+    hang, slow, good = (Stub(tmp_path, "-fault", f) for f in ("hang_body", "slow=30", "slow=0"))
+    path = tmp_path / "config.yaml"
+
+    def config(ports, gap):
+        path.write_text(config_of(
+            {n: {"kind": "upstream", "dialect": "openai", "model": "x", "max_inflight": 1,
+                 "url": f"http://127.0.0.1:{p}"} for n, p in ports.items()},
+            [{"match": {"model": "h"}, "legs": ["hang", "good"]},
+             {"match": {"model": "s"}, "legs": ["slow", "good"]}],
+            ["probes: {free: false}", "breaker: {failures: 3, cooldown: 1m}",
+             f"deadlines: {{first_token: 900ms, gap: {gap}s}}"]))
+
+    def leg(server, name):
+        rows = server.get("/v1/routes").json()["legs"]
+        return next(r for r in rows if r["name"] == name)
+
+    ports = {"hang": hang.port, "slow": slow.port, "good": good.port}
+    config(ports, 5)
+    with serving(tmp_path, "-config", str(path)) as server, \
+            concurrent.futures.ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(ask, server, "openai", m, True) for m in ("h", "s")]
+        wait_until(lambda: leg(server, "slow")["inflight"] + leg(server, "hang")["inflight"] == 2)
+        for gap in (6, 7):  # twice: between the old and the new lies one that has no request
+            config(ports, gap)
+            assert server.post("/v1/admin/reload", {}).status == 200
+        assert leg(server, "slow")["inflight"] == 1  # it still takes the leg's only place
+        assert ask(server, "openai", "s", False).headers["shoal-substituted"].endswith("=busy")
+        for job in jobs:
+            assert read_stream("openai", job.result().body)[1] == "ok"
+        row = leg(server, "hang")
+        assert (row["state"], row["reason"], row["inflight"]) == ("open", "hang_first", 0), row
+        assert row["last_error"]["class"] == "hang_first"
+        assert leg(server, "slow")["inflight"] == 0
+        assert server.metric('shoal_leg_requests_total{leg="slow"') == 1
+        assert server.metric('shoal_leg_requests_total{leg="hang"') == 1
+        config({**ports, "hang": good.port, "good": hang.port}, 7)  # the names change places
+        assert server.post("/v1/admin/reload", {}).status == 200
+        assert leg(server, "hang")["state"] == "closed"
+        assert ask(server, "openai", "h", False).headers["shoal-leg"] == "hang"
+    for s in (hang, slow, good):
+        s.stop()
+
+
 def test_a_leg_beyond_its_own_total_is_gone_on_from(tmp_path):
     """The request's own total is another thing: it ends the reply and asks nobody else."""
     stub = Stub(tmp_path)
