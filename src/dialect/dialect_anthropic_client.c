@@ -550,6 +550,7 @@ const struct dialect_client dialect_anthropic_client = {
     .free_path = "/v1/models",
     .shows_raw = true,
     .needs_marker = true,
+    .has_wide_pieces = true,
     .key_header = "x-api-key: ",
     .headers = headers,
     .kept = kept,

@@ -112,6 +112,7 @@ struct dialect_client {
     const char *free_path; /* costs nothing to ask: "/v1/models" */
     bool shows_raw;        /* its server's writer passes raw events on (dialect_raw) */
     bool needs_marker;     /* reasons alone make no whole reply: its terminal event must come */
+    bool has_wide_pieces;  /* a delta is no token: several of them, or a part of one */
     bool is_lines;         /* a stream is JSON by lines, not server-sent events */
     const char *key_header;  /* "authorization: Bearer ", "x-api-key: " */
     const char *const *headers; /* of each request, ends with NULL: "anthropic-version: ..." */

@@ -34,7 +34,8 @@ struct leg {
     struct api_provider provider;
     struct api_model model;   /* name it is asked for; context_max 0: unchecked; caps */
     enum leg_continue goes_on;
-    bool cannot_continue;     /* seen to refuse or repeat: no longer asked to go on */
+    bool cannot_continue;     /* seen to refuse: no longer asked to go on */
+    bool has_wide_pieces;     /* a piece of its stream is several tokens, or a part of one */
     bool is_passthrough;      /* auth: a client's credentials go on, and fit one dialect */
     uint32_t output_max;      /* tokens; 0: unchecked */
     uint32_t inflight, inflight_max;

@@ -4,6 +4,10 @@
 
 #define TRANSCRIPT_ARENA_MAX ((size_t)1 << 20) /* lists of parts, names of calls */
 #define TRANSCRIPT_PARTS_MIN 4u
+/* Bytes of a token where only bytes are known: about so many in running text, and never fewer than
+ * the half of it on average, so that a limit is not reached by a guess before it is by tokens. */
+#define TRANSCRIPT_TOKEN_BYTES 4u
+#define TRANSCRIPT_TOKEN_BYTES_MAX 8u
 
 /* --- memory -------------------------------------------------------------------------------- */
 
@@ -14,10 +18,8 @@ bool transcript_init(struct transcript *t, uint32_t choices, size_t bytes_max, s
     t->choices = ARENA_ARRAY(&t->arena, struct transcript_choice, choices);
     if (!t->choices)
         return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
-    for (uint32_t i = 0; i < choices; i++) {
+    for (uint32_t i = 0; i < choices; i++)
         buf_init(&t->choices[i].ids, bytes_max);
-        buf_init(&t->choices[i].held, bytes_max);
-    }
     return true;
 }
 
@@ -28,7 +30,6 @@ void transcript_deinit(struct transcript *t)
         for (uint32_t k = 0; k < c->parts_count; k++)
             buf_deinit(&c->parts[k].text);
         buf_deinit(&c->ids);
-        buf_deinit(&c->held);
     }
     arena_deinit(&t->arena);
     *t = (struct transcript){0};
@@ -107,26 +108,26 @@ static struct transcript_part *transcript_call(const struct transcript_choice *c
     return NULL;
 }
 
-/* Is it a piece of a reply that tells at least one token? */
-static bool transcript_add_event(struct transcript *t, struct transcript_choice *c,
+/* Bytes of a reply that tell at least one token; a call's begin counts as one. */
+static size_t transcript_add_event(struct transcript *t, struct transcript_choice *c,
                                  const struct api_event *ev)
 {
     struct transcript_part *p;
     switch (ev->kind) {
     case API_EVENT_REASONING:
         transcript_add_text(t, c, API_PART_REASONING, ev->text.text);
-        return ev->text.text.len > 0;
+        return ev->text.text.len;
     case API_EVENT_CONTENT:
         transcript_add_text(t, c, API_PART_TEXT, ev->text.text);
-        return ev->text.text.len > 0;
+        return ev->text.text.len;
     case API_EVENT_CALL_BEGIN:
         transcript_add_call(t, c, &ev->call);
-        return true;
+        return 1;
     case API_EVENT_CALL_ARGS:
         p = transcript_call(c, ev->call.index);
         if (p)
             transcript_append(t, &p->text, ev->call.args);
-        return ev->call.args.len > 0;
+        return ev->call.args.len;
     case API_EVENT_CALL_END:
         p = transcript_call(c, ev->call.index);
         if (p)
@@ -140,7 +141,7 @@ static bool transcript_add_event(struct transcript *t, struct transcript_choice 
     case API_EVENT_ERROR: case API_EVENT_COUNT_:
         break;
     }
-    return false;
+    return 0;
 }
 
 static void transcript_set_model(struct transcript *t, uint64_t model_hash)
@@ -157,17 +158,25 @@ void transcript_add(struct transcript *t, const struct api_batch *b)
     must(b->choice < t->choices_count);
     struct transcript_choice *c = &t->choices[b->choice];
     uint32_t pieces = 0;
+    size_t bytes = 0;
     for (uint32_t i = 0; i < b->events_count; i++)
         if (b->events[i].kind == API_EVENT_STARTED)
             transcript_set_model(t, b->events[i].started.model_hash);
-    for (uint32_t i = 0; i < b->events_count; i++)
-        pieces += transcript_add_event(t, c, &b->events[i]);
+    for (uint32_t i = 0; i < b->events_count; i++) {
+        size_t more = transcript_add_event(t, c, &b->events[i]);
+        pieces += more > 0;
+        bytes += more;
+    }
     if (b->ids_count == 0) {
-        c->tokens_count += t->model_hash ? 0 : pieces;
+        if (t->is_wide)
+            c->wide_bytes += bytes;
+        else
+            c->tokens_count += t->model_hash ? 0 : pieces;
         return;
     }
     transcript_append(t, &c->ids, str_view(b->ids, b->ids_count * sizeof *b->ids));
     c->tokens_count = (uint32_t)(c->ids.len / sizeof(int32_t));
+    c->wide_bytes = 0; /* an engine's first ids are those of all before, too */
 }
 
 /* --- how to go on -------------------------------------------------------------------------- */
@@ -188,11 +197,16 @@ void transcript_needs(const struct transcript *t, struct leg_needs *n)
     }
 }
 
+static uint32_t transcript_count(const struct transcript_choice *c, uint32_t bytes_per_token)
+{
+    return c->tokens_count + (uint32_t)base_min(c->wide_bytes / bytes_per_token, UINT32_MAX / 2);
+}
+
 uint32_t transcript_tokens(const struct transcript *t)
 {
     uint32_t sum = 0;
     for (uint32_t i = 0; i < t->choices_count; i++)
-        sum += t->choices[i].tokens_count;
+        sum += transcript_count(&t->choices[i], TRANSCRIPT_TOKEN_BYTES);
     return sum;
 }
 
@@ -257,7 +271,7 @@ enum transcript_how transcript_resume(const struct transcript *t, const struct l
         *to = (struct api_partial){.choice = i, .message = {.role = API_ROLE_ASSISTANT}};
         /* An engine counts the tokens of a text by itself: ours of an upstream are a guess. */
         if (how == TRANSCRIPT_TOKENS || leg->kind == LEG_KIND_UPSTREAM)
-            to->tokens_used = c->tokens_count;
+            to->tokens_used = transcript_count(c, TRANSCRIPT_TOKEN_BYTES_MAX);
         if (how == TRANSCRIPT_TOKENS && c->ids.len) {
             to->message.ids = (const int32_t *)(const void *)c->ids.p;
             to->message.ids_count = (uint32_t)(c->ids.len / sizeof(int32_t));
@@ -272,49 +286,7 @@ enum transcript_how transcript_resume(const struct transcript *t, const struct l
 
 void transcript_begin(struct transcript *t, enum transcript_how how, const struct leg *leg)
 {
-    for (uint32_t i = 0; i < t->choices_count; i++) {
-        struct transcript_choice *c = &t->choices[i];
-        const struct transcript_part *last = transcript_last(c);
-        buf_clear(&c->held);
-        c->may_echo = how == TRANSCRIPT_TEXT && leg->kind == LEG_KIND_UPSTREAM && !c->is_done &&
-                      last && last->kind == API_PART_TEXT && last->text.len >= TRANSCRIPT_ECHO_MIN;
-    }
+    t->is_wide = leg->has_wide_pieces;
     if (how != TRANSCRIPT_TOKENS)
         transcript_set_model(t, 0);
-}
-
-/* --- what a leg says again ----------------------------------------------------------------- */
-
-/* While what came is a beginning of the text, nobody knows; all of it is an echo. */
-static bool transcript_take_text(struct transcript_choice *c, str *text)
-{
-    str whole = buf_view(&transcript_last(c)->text);
-    if (!buf_add(&c->held, *text)) { /* no memory to wait: it counts as new */
-        c->may_echo = false;
-        return true;
-    }
-    str held = buf_view(&c->held);
-    if (held.len < whole.len && str_starts(whole, held))
-        return false;
-    c->may_echo = false;
-    *text = str_starts(held, whole) ? str_from(held, whole.len) : held;
-    return text->len > 0;
-}
-
-bool transcript_take(struct transcript *t, uint32_t choice, struct api_event *ev, str *before)
-{
-    must(choice < t->choices_count);
-    struct transcript_choice *c = &t->choices[choice];
-    bool is_text = ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING ||
-                   ev->kind == API_EVENT_CALL_BEGIN || ev->kind == API_EVENT_DONE;
-    *before = (str){NULL, 0};
-    if (!c->may_echo || !is_text)
-        return true;
-    if (ev->kind == API_EVENT_CONTENT) {
-        ev->text.logprobs_count = 0; /* they would no longer join to the text */
-        return transcript_take_text(c, &ev->text.text);
-    }
-    c->may_echo = false;
-    *before = buf_view(&c->held);
-    return true;
 }

@@ -2,13 +2,15 @@
  *
  * Owns:      the parts of each choice as they were sent (reasoning, text, calls, in order), the ids
  *            of the sampled tokens while they are known whole, counts of tokens; the choice how to
- *            resume; dropping what a leg says again.
+ *            resume.
  * Not:       which leg (router), writing to the client (dialect), the leg's request (attempt).
  * Invariant: a batch is added before it is written out, whole. The texts joined over all legs are
  *            exactly what the client has, byte for byte. ids are only offered for the model they
- *            were sampled with, and only if no token is missing.
+ *            were sampled with, and only if no token is missing. A leg that goes on says only what
+ *            is new: that is what its `continue` means (BEHAVIOUR 9.6). Nothing is looked for in
+ *            the text: a refrain cannot be told from words said again.
  *
- *     leg 1 --batch--> transcript_take --> transcript_add --> client
+ *     leg 1 --batch--> transcript_add --> client
  *       | fails
  *     transcript_resume: nothing visible yet   FRESH   (the same request)
  *                        equal model_hash      TOKENS  (ids; bit-equal rest)
@@ -24,8 +26,6 @@
 
 #include "route/leg.h"
 
-#define TRANSCRIPT_ECHO_MIN 32u /* shorter texts are not taken for an echo: "ha" may follow "ha" */
-
 struct transcript_part {
     enum api_part_kind kind; /* TEXT REASONING CALL */
     bool is_closed;          /* CALL: its arguments are complete */
@@ -38,9 +38,8 @@ struct transcript_choice {
     uint32_t parts_count, parts_max;
     struct buf ids;        /* int32 */
     uint32_t tokens_count; /* ids, or pieces of text where a leg gives none */
+    uint64_t wide_bytes;   /* beside them: of a leg whose pieces are no tokens */
     bool is_done;
-    bool may_echo;         /* the leg at hand may say the last text again before it goes on */
-    struct buf held;       /* text that may turn out to be such an echo */
 };
 struct transcript {
     struct arena arena;
@@ -49,6 +48,7 @@ struct transcript {
     uint64_t model_hash;     /* of ids; 0: no ids are known */
     size_t bytes_used, bytes_max;
     bool is_full;            /* something did not fit: no resume */
+    bool is_wide;            /* the leg at hand: has_wide_pieces */
     bool is_visible;         /* the client has a token: reasoning, content or a call */
 };
 
@@ -70,12 +70,8 @@ void transcript_begin(struct transcript *t, enum transcript_how how, const struc
 
 /* Where the reply stands. */
 void transcript_needs(const struct transcript *t, struct leg_needs *n);
-uint32_t transcript_tokens(const struct transcript *t); /* of all choices */
+/* Of all choices; four bytes are taken for a token where only they are known. */
+uint32_t transcript_tokens(const struct transcript *t);
 size_t transcript_bytes(const struct transcript *t);    /* of all texts */
-
-/* One event of the leg at hand, before it is added. False: nothing of it is new, drop it. Else the
- * text of a CONTENT is shortened to what is new. Text that was held as a possible echo, and was
- * none, is *before: to be said first as CONTENT; empty otherwise. Views until the next call. */
-bool transcript_take(struct transcript *t, uint32_t choice, struct api_event *ev, str *before);
 
 #endif

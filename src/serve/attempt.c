@@ -597,22 +597,7 @@ static void attempt_on_usage(struct attempt *a, const struct api_event *ev,
         to->usage.prompt_tokens = a->prompt_tokens;
 }
 
-static void attempt_on_text(struct attempt *a, uint32_t choice, const struct api_event *ev,
-                            struct attempt_out *out)
-{
-    struct api_event copy = *ev;
-    str before = {NULL, 0};
-    bool is_new = !a->has_script || transcript_take(&a->script, choice, &copy, &before);
-    if (ev->kind == API_EVENT_REASONING)
-        legs_shows_thinking(a->legs, attempt_leg(a));
-    if (before.len)
-        out->events[out->count++] =
-            (struct api_event){.kind = API_EVENT_CONTENT, .text = {.text = before}};
-    if (is_new)
-        out->events[out->count++] = copy;
-}
-
-static void attempt_on_event(struct attempt *a, uint32_t choice, const struct api_event *ev,
+static void attempt_on_event(struct attempt *a, const struct api_event *ev,
                              struct attempt_out *out)
 {
     switch (ev->kind) {
@@ -628,18 +613,19 @@ static void attempt_on_event(struct attempt *a, uint32_t choice, const struct ap
         attempt_on_usage(a, ev, out);
         break;
     case API_EVENT_DONE:
-        attempt_on_text(a, choice, ev, out);
+        out->events[out->count++] = *ev;
         a->choices_done++;
         break;
-    case API_EVENT_REASONING: case API_EVENT_CONTENT: case API_EVENT_CALL_BEGIN:
-    case API_EVENT_CALL_ARGS: case API_EVENT_CALL_END:
-        attempt_on_text(a, choice, ev, out);
+    case API_EVENT_REASONING:
+        legs_shows_thinking(a->legs, attempt_leg(a));
+        out->events[out->count++] = *ev;
         break;
     case API_EVENT_EMBEDDING: case API_EVENT_TOKENS:
         a->has_told = true;
         out->events[out->count++] = *ev;
         break;
-    case API_EVENT_NOTE: case API_EVENT_MODELS:
+    case API_EVENT_CONTENT: case API_EVENT_CALL_BEGIN: case API_EVENT_CALL_ARGS:
+    case API_EVENT_CALL_END: case API_EVENT_NOTE: case API_EVENT_MODELS:
         out->events[out->count++] = *ev;
         break;
     case API_EVENT_ERROR: case API_EVENT_COUNT_:
@@ -657,12 +643,12 @@ static void attempt_on_batch(void *ctx, const struct api_batch *b)
     at->leg.provider.credit(at->leg.provider.self, a->sub.id, (uint32_t)api_batch_weight(b));
     arena_reset(&a->scratch);
     out.events = ARENA_ARRAY(&a->scratch, struct api_event,
-                             2 * (size_t)b->events_count + ATTEMPT_EVENTS_MORE);
+                             (size_t)b->events_count + ATTEMPT_EVENTS_MORE);
     for (uint32_t i = 0; out.events && i < b->events_count && !error; i++) {
         if (b->events[i].kind == API_EVENT_ERROR)
             error = &b->events[i].error;
         else
-            attempt_on_event(a, b->choice, &b->events[i], &out);
+            attempt_on_event(a, &b->events[i], &out);
     }
     struct api_batch up = *b;
     up.events = out.events;

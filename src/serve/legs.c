@@ -199,6 +199,7 @@ static void legs_make_leg(struct legs *l, struct legs_generation *g, struct legs
         at->remote = g->remotes[at->row];
         at->leg.provider = remote_leg_provider(at->remote);
         at->upstream = *remote_leg_upstream(at->remote);
+        at->leg.has_wide_pieces = r->dialect->client->has_wide_pieces;
     } else {
         at->leg.goes_on = LEG_CONTINUE_ENGINE;
         at->leg.provider = l->local;

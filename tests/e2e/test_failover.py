@@ -4,12 +4,14 @@ Upstreams are `shoal stub` processes: the fault stands in the model's name, the 
 words, so that a lost or repeated one shows.
 """
 import concurrent.futures
+import http.server
 import json
 import os
 import re
 import select
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -719,6 +721,73 @@ def test_what_a_request_of_the_old_configuration_brings_counts_in_the_new_one(tm
         assert ask(server, "openai", "h", False).headers["shoal-leg"] == "hang"
     for s in (hang, slow, good):
         s.stop()
+
+
+class Upstream:
+    """An OpenAI or Anthropic upstream of our own: answer(body) yields its events as text; what
+    it was asked, and when, is kept."""
+
+    def __init__(self, answer):
+        outer = self
+        self.asked = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                outer.asked.append((time.monotonic(), body, self.headers))
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.send_header("connection", "close")
+                self.end_headers()
+                for event in answer(body):
+                    self.wfile.write(event.encode())
+                    self.wfile.flush()
+                self.close_connection = True
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def chat_pieces(text, finish="stop"):
+    for i in range(0, len(text), 7):
+        yield "data: " + json.dumps({"choices": [{"index": 0, "delta": {
+            "content": text[i:i + 7]}, "finish_reason": None}]}) + "\n\n"
+    if finish:
+        yield "data: " + json.dumps({"choices": [{"index": 0, "delta": {},
+                                                  "finish_reason": finish}]}) + "\n\n"
+        yield "data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("cut", [44, 88, 132, 137])
+def test_G06_a_refrain_loses_nothing_when_another_leg_sings_on(tmp_path, cut):
+    """What comes next may read as what was said: that is no repetition by the leg."""
+    song = "la la la la la, and then the whole of it:\n\n" * 6
+    first = Upstream(lambda body: chat_pieces(song[:cut], None))
+    second = Upstream(lambda body: chat_pieces(song[len(body["messages"][-1]["content"]):]))
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {n: {"kind": "upstream", "dialect": "openai", "model": "x", "continue": "final_message",
+             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", first), ("b", second))},
+        [{"match": {}, "legs": ["a", "b"]}], ["probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        for stream in (True, False):
+            r = ask(server, "openai", "m", stream)
+            text = read_stream("openai", r.body)[0] if stream else read_whole("openai", r.body)
+            assert text == song
+    assert second.asked[0][1]["continue_final_message"] is True
+    assert second.asked[0][1]["messages"][-1] == {"role": "assistant", "content": song[:cut]}
+    first.stop()
+    second.stop()
 
 
 def test_a_leg_beyond_its_own_total_is_gone_on_from(tmp_path):

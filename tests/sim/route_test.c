@@ -31,7 +31,6 @@ enum fault { FAULT_NONE, FAULT_CONNECT, FAULT_5XX, FAULT_429, FAULT_HANG_HEADER,
 
 struct fake { /* a leg's weather: good and bad spells by turns */
     struct leg leg;
-    bool echoes;             /* says the text again before it goes on */
     enum fault fault;        /* in a bad spell */
     int64_t spell_ms[16];    /* borders: good until [0], bad until [1], ... */
     uint32_t trials;
@@ -63,7 +62,6 @@ struct client {
     uint32_t fault_at;    /* piece before which the fault happens */
     enum fault fault;
     int64_t next_ms, bound_ms;
-    char echo[TEXT_MAX];
     bool must_tell_ids;
     size_t cut;           /* bytes of pieces[next] that the client has already */
 };
@@ -288,14 +286,6 @@ static void begin(struct client *c, uint32_t at)
     transcript_begin(&c->script, how, &f->leg);
     c->must_tell_ids = how == TRANSCRIPT_TEXT && c->is_engine;
     find_place(c);
-    c->echo[0] = 0;
-    const struct transcript_choice *sent = &c->script.choices[0];
-    bool is_in_text = sent->parts_count &&
-                      sent->parts[sent->parts_count - 1].kind == API_PART_TEXT;
-    /* Shorter ones cannot be told from a reply that says the same twice. */
-    if (how == TRANSCRIPT_TEXT && f->echoes && is_in_text &&
-        strlen(c->got[1]) >= TRANSCRIPT_ECHO_MIN)
-        snprintf(c->echo, sizeof c->echo, "%s", c->got[1]);
     struct deadline_input in = {
         .asked = f->leg.deadline, .is_local = c->is_engine, .is_trial = c->is_trial,
         .prompt_tokens = c->needs.prompt_tokens, .think_tokens_max = API_THINK_ENDLESS,
@@ -314,16 +304,8 @@ static void give(struct client *c, const struct api_event *events, uint32_t coun
 {
     struct api_event out[4];
     struct api_batch b = {.events = out, .ids = ids, .ids_count = ids_count};
-    for (uint32_t i = 0; i < count; i++) {
-        struct api_event ev = events[i];
-        str before;
-        bool is_new = transcript_take(&c->script, 0, &ev, &before);
-        if (before.len)
-            out[b.events_count++] =
-                (struct api_event){.kind = API_EVENT_CONTENT, .text = {.text = before}};
-        if (is_new)
-            out[b.events_count++] = ev;
-    }
+    for (uint32_t i = 0; i < count; i++)
+        out[b.events_count++] = events[i];
     transcript_add(&c->script, &b);
     for (uint32_t i = 0; i < b.events_count; i++) {
         const struct api_event *ev = &out[i];
@@ -354,16 +336,6 @@ static void speak(struct client *c)
     c->clock.token_ms = w.now;
     if (c->is_trial && c->next == c->pieces_count)
         c->is_trial = true;
-    if (c->echo[0]) {
-        uint32_t n = 1 + below(40);
-        str piece = str_sub(str_of(c->echo), 0, n);
-        char text[64];
-        snprintf(text, sizeof text, "%.*s", STR_ARG(piece));
-        memmove(c->echo, c->echo + strlen(text), strlen(c->echo) - strlen(text) + 1);
-        ev[count++] = (struct api_event){.kind = API_EVENT_CONTENT, .text = {.text = str_of(text)}};
-        give(c, ev, count, NULL, 0);
-        return;
-    }
     if (c->next == c->pieces_count) {
         ev[count++] = (struct api_event){.kind = API_EVENT_DONE};
         give(c, ev, count, NULL, 0);
@@ -412,7 +384,7 @@ static void happen(struct client *c)
         c->next_ms = fault == FAULT_HANG_FIRST ? INT64_MAX : w.now + 1 + below(3000);
         return;
     }
-    bool is_due = c->next >= c->fault_at && !c->echo[0];
+    bool is_due = c->next >= c->fault_at;
     if (is_due && fault == FAULT_STALL)
         return;
     if (is_due && (fault == FAULT_CUT || fault == FAULT_GARBAGE || fault == FAULT_CRASH)) {
@@ -491,7 +463,6 @@ static void make_leg(uint32_t i)
         .deadline = {.connect_ms = 2000, .first_ms = chance(50) ? DEADLINE_AUTO : 5000,
                      .gap_ms = 2000},
         .breaking = breaker_options_default}};
-    f->echoes = !is_engine && chance(20);
     do
         f->fault = (enum fault)(1 + below(FAULT_COUNT - 1));
     while (is_engine && f->fault != FAULT_CRASH && f->fault != FAULT_CUT);
