@@ -113,7 +113,7 @@ const struct config_row config_rows[] = {
     ROW("cache.replay_size", SIZE, "64MiB", "memory of past replies")
     ROW("cache.replay_ttl", DURATION, "24h", "a past reply not used for so long is dropped")
     ROW("cache.normalise.client_header", BOOL, "true", "zero Claude Code's checksum per request")
-    LATER("cache.normalise.clock", BOOL, "false")
+    ROW("cache.normalise.clock", BOOL, "false", "round times of day in system texts to the day")
     LATER("cache.public", LIST, NULL)
     ROW("cache.miss_ring", INT(0, 1 << 20), "1024", "records of prompts that were read again")
     ROW("cache.miss_excerpt", INT(0, 4096), "48", "bytes of text in such a record; 0: none")

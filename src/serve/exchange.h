@@ -44,6 +44,7 @@ struct exchange_options {
     uint32_t queue_max;                  /* limits.queue */
     int64_t ping_ms, defer_ms;           /* limits.ping (0: never), limits.defer_headers */
     int64_t total_ms, wait_ms, gen_ms;   /* deadlines.total, max_wait, max_gen; 0: none */
+    bool rounds_clock;                   /* cache.normalise.clock */
     uint16_t overlong_status;            /* limits.overlong_status; 0: the dialect's own */
     /* A request was read: fills what its model's configuration says where the request does not.
      * The model's own name, under which the queue is counted; in a, or the request's. NULL: the

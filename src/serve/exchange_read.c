@@ -5,6 +5,7 @@
 #include "base/chrono.h"
 #include "base/digest.h"
 #include "serve/limits.h"
+#include "serve/normalise.h"
 
 #define EXCHANGE_READ_LARGE ((size_t)128 << 10) /* a body that takes longer than 2 ms to read */
 #define EXCHANGE_READ_WORKERS 2u
@@ -43,6 +44,17 @@ static void exchange_read_key(struct exchange *x)
     x->client_key.text = key;
     if (key.len)
         x->rq.client_key = &x->client_key;
+}
+
+/* BEHAVIOUR 8.11: opt-in, and told. */
+static void exchange_read_normalise(struct exchange *x)
+{
+    struct dialect_state *st = x->st;
+    uint32_t count = x->set->o.rounds_clock ? normalise_clock(&x->rq, &x->arena) : 0;
+    if (count && st->notes_count < API_NOTES_MAX)
+        st->notes[st->notes_count++] = (struct api_note){
+            STR("normalised"), arena_printf(&x->arena, "system: %u times of day rounded to the day",
+                                            count)};
 }
 
 static void exchange_read_fill(struct exchange *x)
@@ -170,6 +182,7 @@ static void exchange_read_submit(struct exchange *x)
 {
     struct api_error e = {0};
     exchange_read_fill(x);
+    exchange_read_normalise(x);
     exchange_read_recall(x);
     bool has_room = exchange_read_allowed(x, &e) && exchange_read_room(x, &e) &&
                     exchange_read_enter(x, &e);

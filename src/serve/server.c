@@ -393,6 +393,7 @@ static struct exchange_options server_exchange_options(struct server *s)
         .loop = o->loop, .provider = legs_provider(o->legs), .limits = &o->dialect,
         .metrics = s->metrics, .replay = s->replay, .misses = s->misses, .queue_max = o->queue_max,
         .ping_ms = o->ping_ms, .defer_ms = o->defer_ms, .total_ms = o->total_ms,
+        .rounds_clock = o->rounds_clock,
         .wait_ms = o->wait_ms, .gen_ms = o->gen_ms, .overlong_status = o->overlong_status,
         .on_read = server_on_read, .on_end = server_on_end, .ctx = s};
 }

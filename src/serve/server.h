@@ -39,6 +39,7 @@ struct server_options {
     int64_t replay_ttl_ms;
     int64_t ping_ms, defer_ms, total_ms, wait_ms, gen_ms, grace_ms;
     uint32_t agents_max;     /* metrics.agents */
+    bool rounds_clock;       /* cache.normalise.clock */
     uint32_t misses_max;     /* cache.miss_ring; not touched by a change */
     int64_t engine_stall_ms; /* half of it without progress is degraded health */
     uint16_t overlong_status; /* 0: each dialect's own */

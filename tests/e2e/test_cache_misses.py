@@ -274,3 +274,21 @@ def test_inspect_cache_shows_figures_and_records(shoal, server):
     assert '"hint":"clock"' in raw.stdout
     none = shoal("inspect", "cache", "-addr", "127.0.0.1:1")
     assert none.returncode == 1 and "no shoal server" in none.stderr
+
+
+def test_the_clock_is_rounded_only_where_the_configuration_says_so(home):
+    def turn(server, now, **more):
+        return server.post("/v1/chat/completions", {
+            "model": "llama", "max_tokens": 1, "shoal": {"session": "s1"},
+            "messages": [{"role": "system", "content": f"It is {now}. " + LONG},
+                         {"role": "user", "content": "ab 10:41"}], **more})
+    with serving(home, "-model", TINY, "-config",
+                 config(home, "cache: {normalise: {clock: true}}\n")) as server:
+        first = turn(server, "2026-11-30 10:41:07")
+        again = turn(server, "2026-11-30 23:08:59")
+        assert cached(again.json()) > 0.9 * first.json()["usage"]["prompt_tokens"]
+        assert "normalised; system: 1 times of day" in again.headers["shoal-warning"]
+        assert misses(server) == []
+        assert server.metric('shoal_warnings_total{code="normalised"}') == 2
+        turn(server, "2026-12-01 10:41:07")  # another day is another prompt
+        assert [(r["reason"], r["hint"]) for r in misses(server)] == [("content_changed", "clock")]
