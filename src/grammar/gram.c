@@ -230,6 +230,7 @@ uint32_t gram_text(struct gram *g, const struct gram_string *s, uint32_t next)
 {
     must(s->dfa == GRAM_NONE || s->except == GRAM_NONE);
     return gram_add(g, (struct gram_node){.kind = GRAM_KIND_TEXT, .dfa = s->dfa, .trie = s->except,
+                                          .is_name = s->is_name,
                                           .min = s->min, .max = s->max, .next = next});
 }
 
@@ -394,7 +395,7 @@ void gram_start(const struct gram *g, struct gram_state *s)
     struct gram_walk w = {.g = g};
     s->gram = g;
     s->home = GRAM_NONE;
-    s->frames_count = 0;
+    s->frames_count = s->keys_count = 0;
     s->threads_count = 1;
     gram_walk_enter(&w, g->root, GRAM_NONE, &s->threads[0]);
 }

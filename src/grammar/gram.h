@@ -13,7 +13,7 @@
  * Thread:    a gram is built by one thread and may be read by any; a state belongs to its sequence.
  * Limits:    gram_limits at init; GRAM_DEPTH_MAX frames in a reading, GRAM_THREADS_MAX readings
  *            and GRAM_FRAMES_MAX frames in a state. Readings past that are given up: the reply is
- *            still one of the grammar.
+ *            still one of the grammar. With GRAM_KEYS_OPEN undeclared names no more may begin.
  */
 #ifndef SHOAL_GRAMMAR_GRAM_H
 #define SHOAL_GRAMMAR_GRAM_H
@@ -26,6 +26,8 @@
 #define GRAM_DEPTH_MAX 96u
 #define GRAM_THREADS_MAX 64u
 #define GRAM_FRAMES_MAX 192u
+#define GRAM_KEYS_OPEN 256u /* undeclared names in the objects that are open at once */
+#define GRAM_KEYS_MAX (GRAM_KEYS_OPEN + GRAM_THREADS_MAX)
 
 struct gram;
 
@@ -33,9 +35,14 @@ struct gram_thread {
     uint32_t node, pos, count;
     uint32_t dfa;    /* state of a pattern, or node of a trie */
     uint32_t parent; /* frame, or GRAM_NONE */
+    uint32_t keys;   /* in an object: its last undeclared name; in such a name: its hash so far */
 };
 struct gram_frame {
     uint32_t node, count, parent, depth; /* depth: frames down from this one, itself counted */
+    uint32_t keys;                       /* the object's last undeclared name, or GRAM_NONE */
+};
+struct gram_key { /* an undeclared name that its object has already: none comes twice */
+    uint32_t hash, before; /* before: the one before it in its object, or GRAM_NONE */
 };
 
 /* Where a reply is. Plain data: copying it forks the reply. gram outlives it; NULL: nothing is
@@ -43,9 +50,10 @@ struct gram_frame {
 struct gram_state {
     const struct gram *gram;
     uint32_t home; /* of the gram_mask */
-    uint32_t threads_count, frames_count;
+    uint32_t threads_count, frames_count, keys_count;
     struct gram_thread threads[GRAM_THREADS_MAX];
     struct gram_frame frames[GRAM_FRAMES_MAX];
+    struct gram_key keys[GRAM_KEYS_MAX];
 };
 
 /* ---- building; sizes as the limits say, refused with ERR_LIMIT at gram_finish ---- */
@@ -105,6 +113,7 @@ uint32_t gram_pattern(struct gram *g, uint32_t dfa, uint32_t next);
  * GRAM_NONE; except: a trie of texts that it must not be, or GRAM_NONE. */
 struct gram_string {
     uint32_t min, max, dfa, except;
+    bool is_name; /* of a further member: none that its object has already */
 };
 uint32_t gram_text(struct gram *g, const struct gram_string *s, uint32_t next);
 

@@ -9,6 +9,7 @@
 
 #define MASK_FRAMES_MAX 16384u
 #define MASK_THREADS_MAX 32768u
+#define MASK_KEYS_MAX 4096u
 #define MASK_NEAR 16u        /* counters so near to their limit are told apart */
 #define MASK_WORK 40000u     /* nodes of a walk, and nodes of programs: below a millisecond */
 #define MASK_ENDLESS UINT64_MAX
@@ -43,6 +44,8 @@ struct gram_mask {
     uint32_t *firsts; /* [len_max + 2] where the threads of a depth begin */
     uint32_t *tops;   /* ... and how many frames there were */
     uint32_t *moved;  /* [MASK_FRAMES_MAX] */
+    struct gram_key *keys; /* [MASK_KEYS_MAX] */
+    uint32_t *key_tops, *keys_moved; /* [len_max + 2], [MASK_KEYS_MAX] */
     struct gram_mask_stats stats;
 };
 
@@ -72,8 +75,11 @@ struct gram_mask *gram_mask_new(const struct gram_mask_options *o)
     c->firsts = ARENA_ARRAY(&a, uint32_t, (size_t)o->index->len_max + 2);
     c->tops = ARENA_ARRAY(&a, uint32_t, (size_t)o->index->len_max + 2);
     c->moved = ARENA_ARRAY(&a, uint32_t, MASK_FRAMES_MAX);
+    c->keys = ARENA_ARRAY(&a, struct gram_key, MASK_KEYS_MAX);
+    c->keys_moved = ARENA_ARRAY(&a, uint32_t, MASK_KEYS_MAX);
+    c->key_tops = ARENA_ARRAY(&a, uint32_t, (size_t)o->index->len_max + 2);
     bool ok = c->moved && c->homes && c->slots && c->masks && c->frames && c->threads &&
-              c->firsts && c->tops;
+              c->firsts && c->tops && c->keys && c->keys_moved && c->key_tops;
     map_init(&c->slots_by_key, c->slots_max + 1);
     c->arena = a;
     if (!ok)
@@ -159,10 +165,24 @@ void gram_mask_close(struct gram_mask *c, const struct gram_state *s)
     h->used = ++c->ticks;
 }
 
+/* A walk without frames, in which names may come twice. */
 static struct gram_walk mask_walk(struct gram_mask *c, const struct gram_state *s)
 {
     return (struct gram_walk){.g = s->gram, .tables = c->homes[s->home].tables,
                               .frames = c->frames, .frames_max = MASK_FRAMES_MAX};
+}
+
+/* A walk that goes on from s. */
+static struct gram_walk mask_walk_from(struct gram_mask *c, const struct gram_state *s)
+{
+    struct gram_walk w = mask_walk(c, s);
+    w.frames_count = s->frames_count;
+    memcpy(w.frames, s->frames, s->frames_count * sizeof *w.frames);
+    w.keys = c->keys;
+    w.keys_max = MASK_KEYS_MAX;
+    w.keys_count = s->keys_count;
+    memcpy(w.keys, s->keys, s->keys_count * sizeof *w.keys);
+    return w;
 }
 
 /* --- canonical readings -------------------------------------------------------------------- */
@@ -192,6 +212,7 @@ static struct gram_thread mask_canonical(struct gram_mask *c, struct gram_walk *
     struct gram_thread out = *t;
     const struct gram_node *node = gram_node(w->g, t->node);
     out.count = mask_counter(c, node, t->count);
+    out.keys = GRAM_NONE; /* which names there are already is for gram_mask_try */
     if (node->kind == GRAM_KIND_TEXT && node->trie != GRAM_NONE && t->pos != GRAM_TEXT_BEFORE)
         out.dfa = GRAM_NONE; /* as if it were no exception any more */
     memcpy(words, &c->homes[s->home].serial, 8);
@@ -204,6 +225,7 @@ static struct gram_thread mask_canonical(struct gram_mask *c, struct gram_walk *
         *to = s->frames[f];
         to->count = mask_counter(c, gram_node(w->g, to->node), to->count);
         to->parent = s->frames[f].parent == GRAM_NONE ? GRAM_NONE : depth + 1;
+        to->keys = GRAM_NONE;
         words[n++] = to->node;
         words[n++] = to->count;
     }
@@ -245,11 +267,13 @@ static bool mask_step(struct mask_tour *r, uint32_t depth, uint8_t byte)
                                .max = MASK_THREADS_MAX - to < GRAM_THREADS_MAX
                                           ? MASK_THREADS_MAX - to : GRAM_THREADS_MAX};
     w->frames_count = c->tops[depth - 1];
+    w->keys_count = c->key_tops[depth - 1];
     w->is_unsure = false;
     for (uint32_t i = from; i < to; i++)
         gram_walk_step(w, &c->threads[i], byte, &out);
     c->firsts[depth + 1] = to + out.count;
     c->tops[depth] = w->frames_count;
+    c->key_tops[depth] = w->keys_count;
     return out.count > 0;
 }
 
@@ -286,6 +310,7 @@ static void mask_tour(struct mask_tour *r)
     uint8_t first = 0;
     c->firsts[0] = 0;
     c->tops[0] = r->w->frames_count;
+    c->key_tops[0] = r->w->keys_count;
     for (uint32_t i = 0; i < t->nodes_count;) {
         const struct gram_index_node *n = &t->nodes[i];
         visited++;
@@ -465,9 +490,7 @@ void gram_mask_exact(struct gram_mask *c, const struct gram_state *s, uint32_t *
     const int32_t *eog = vocab_eog(c->index->vocab, &eog_count);
     memset(mask, 0, c->index->words * sizeof *mask);
     for (uint32_t i = 0; i < s->threads_count; i++) {
-        struct gram_walk w = mask_walk(c, s);
-        memcpy(w.frames, s->frames, s->frames_count * sizeof *w.frames);
-        w.frames_count = s->frames_count;
+        struct gram_walk w = mask_walk_from(c, s);
         mask_make(c, &w, &s->threads[i], MASK_ENDLESS, mask);
     }
     for (uint32_t i = 0; gram_mask_can_end(c, s) && i < eog_count; i++)
@@ -476,25 +499,52 @@ void gram_mask_exact(struct gram_mask *c, const struct gram_state *s, uint32_t *
 
 /* --- one token ----------------------------------------------------------------------------- */
 
+/* The names of an object move into next, the first one first. False: no room. */
+static bool mask_pack_keys(struct gram_mask *c, const struct gram_walk *w, uint32_t *keys,
+                           struct gram_state *next)
+{
+    uint32_t path[MASK_KEYS_MAX], len = 0, i;
+    if (*keys == GRAM_NONE)
+        return true;
+    for (i = *keys; i != GRAM_NONE && c->keys_moved[i] == GRAM_NONE; i = w->keys[i].before)
+        path[len++] = i;
+    if (next->keys_count + len > GRAM_KEYS_MAX)
+        return false;
+    while (len-- > 0) {
+        struct gram_key to = w->keys[path[len]];
+        to.before = to.before == GRAM_NONE ? GRAM_NONE : c->keys_moved[to.before];
+        c->keys_moved[path[len]] = next->keys_count;
+        next->keys[next->keys_count++] = to;
+    }
+    *keys = c->keys_moved[*keys];
+    return true;
+}
+
 /* Frames that readings still need move into next, in order; what does not fit is given up. */
 static bool mask_pack(struct gram_mask *c, const struct gram_walk *w,
                       const struct gram_threads *threads, struct gram_state *next)
 {
     uint32_t *moved = c->moved;
     memset(moved, 0xff, w->frames_count * sizeof *moved);
+    memset(c->keys_moved, 0xff, w->keys_count * sizeof *c->keys_moved);
     for (uint32_t i = 0; i < threads->count; i++) {
         struct gram_thread t = threads->items[i];
+        bool is_object = gram_node(w->g, t.node)->kind == GRAM_KIND_MEMBERS, fits = true;
         uint32_t path[GRAM_DEPTH_MAX], len = 0, f;
         for (f = t.parent; f != GRAM_NONE && moved[f] == GRAM_NONE; f = w->frames[f].parent)
             path[len++] = f;
-        if (next->frames_count + len > GRAM_FRAMES_MAX)
-            continue;
-        while (len-- > 0) {
+        fits = next->frames_count + len <= GRAM_FRAMES_MAX &&
+               (!is_object || mask_pack_keys(c, w, &t.keys, next));
+        while (fits && len-- > 0) {
             struct gram_frame to = w->frames[path[len]];
+            if (!(fits = mask_pack_keys(c, w, &to.keys, next)))
+                break;
             to.parent = to.parent == GRAM_NONE ? GRAM_NONE : moved[to.parent];
             moved[path[len]] = next->frames_count;
             next->frames[next->frames_count++] = to;
         }
+        if (!fits)
+            continue;
         t.parent = t.parent == GRAM_NONE ? GRAM_NONE : moved[t.parent];
         next->threads[next->threads_count++] = t;
     }
@@ -504,13 +554,11 @@ static bool mask_pack(struct gram_mask *c, const struct gram_walk *w,
 static bool mask_try(struct gram_mask *c, const struct gram_state *s, str bytes, bool is_control,
                      struct gram_state *next)
 {
-    struct gram_walk w = mask_walk(c, s);
+    struct gram_walk w = mask_walk_from(c, s);
     struct gram_threads out = {.items = c->threads, .max = GRAM_THREADS_MAX};
     struct gram_thread now[GRAM_THREADS_MAX];
     uint32_t count = s->threads_count;
     w.is_control = is_control;
-    w.frames_count = s->frames_count;
-    memcpy(w.frames, s->frames, s->frames_count * sizeof *w.frames);
     memcpy(now, s->threads, count * sizeof *now);
     for (size_t k = 0; k < bytes.len && count; k++) {
         out.count = 0;
@@ -521,7 +569,7 @@ static bool mask_try(struct gram_mask *c, const struct gram_state *s, str bytes,
     }
     next->gram = s->gram;
     next->home = s->home;
-    next->threads_count = next->frames_count = 0;
+    next->threads_count = next->frames_count = next->keys_count = 0;
     out.items = now;
     out.count = count;
     return mask_pack(c, &w, &out, next);
@@ -547,9 +595,7 @@ bool gram_mask_try(struct gram_mask *c, const struct gram_state *s, int32_t toke
 
 bool gram_mask_can_end(struct gram_mask *c, const struct gram_state *s)
 {
-    struct gram_walk w = mask_walk(c, s);
-    w.frames_count = s->frames_count;
-    memcpy(w.frames, s->frames, s->frames_count * sizeof *w.frames);
+    struct gram_walk w = mask_walk_from(c, s);
     for (uint32_t i = 0; i < s->threads_count; i++)
         if (gram_walk_can_end(&w, &s->threads[i]))
             return true;

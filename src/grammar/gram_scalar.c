@@ -115,7 +115,7 @@ static uint32_t scalar_patterns(struct gram_compile *s, const struct gram_facts 
 uint32_t gram_scalar_text(struct gram_compile *s, const struct gram_facts *f)
 {
     struct scalar_pattern p[3 * GRAM_FACTS_FEW];
-    struct gram_string t = {f->length_min, f->length_max, GRAM_NONE, GRAM_NONE};
+    struct gram_string t = {f->length_min, f->length_max, GRAM_NONE, GRAM_NONE, false};
     uint32_t count = scalar_patterns(s, f, p);
     if (count)
         t.dfa = scalar_dfa(s, f, p, count, (struct gram_dfa_span){t.min, t.max});

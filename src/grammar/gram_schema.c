@@ -42,7 +42,7 @@ static uint32_t schema_free_number(struct gram *g, uint32_t ret)
 
 static uint32_t schema_free_object(struct gram *g, uint32_t value, uint32_t ret)
 {
-    const struct gram_string name = {0, GRAM_ENDLESS, GRAM_NONE, GRAM_NONE};
+    const struct gram_string name = {0, GRAM_ENDLESS, GRAM_NONE, GRAM_NONE, true};
     uint32_t member = gram_text(g, &name, gram_bytes(g, STR(":"), schema_blank(g, value)));
     const struct gram_object o = {.names = GRAM_NONE, .more = member};
     return gram_members(g, &o, ret);
@@ -51,7 +51,7 @@ static uint32_t schema_free_object(struct gram *g, uint32_t value, uint32_t ret)
 /* A rule for each depth, the deepest one without containers. */
 uint32_t gram_schema_any(struct gram *g, bool is_object)
 {
-    const struct gram_string text = {0, GRAM_ENDLESS, GRAM_NONE, GRAM_NONE};
+    const struct gram_string text = {0, GRAM_ENDLESS, GRAM_NONE, GRAM_NONE, false};
     uint32_t ret = gram_return(g), value = GRAM_NONE;
     uint32_t to[7] = {gram_bytes(g, STR("null"), ret), gram_bytes(g, STR("true"), ret),
                       gram_bytes(g, STR("false"), ret), schema_free_number(g, ret),
@@ -285,7 +285,7 @@ static bool schema_more(struct gram_compile *s, const struct gram_facts *f,
     uint32_t value = schema_rule_of(s, schemas, count, depth);
     if (value == GRAM_SCALAR_NEVER)
         return !s->r.has_failed;
-    struct gram_string name = {0, GRAM_ENDLESS, GRAM_NONE, GRAM_NONE};
+    struct gram_string name = {0, GRAM_ENDLESS, GRAM_NONE, GRAM_NONE, true};
     if (o->count)
         name.except = gram_trie_new(s->g);
     for (uint32_t i = 0; i < o->count; i++)

@@ -15,7 +15,8 @@ static bool walk_fits(uint32_t depth, uint32_t height)
     return height != GRAM_NONE && depth + 1 + height <= GRAM_DEPTH_MAX;
 }
 
-static uint32_t walk_push(struct gram_walk *w, uint32_t node, uint32_t count, uint32_t parent)
+static uint32_t walk_push(struct gram_walk *w, uint32_t node, uint32_t count, uint32_t parent,
+                          uint32_t keys)
 {
     uint32_t depth = walk_depth(w, parent) + 1;
     if (depth > GRAM_DEPTH_MAX)
@@ -24,7 +25,7 @@ static uint32_t walk_push(struct gram_walk *w, uint32_t node, uint32_t count, ui
         w->is_unsure = true;
         return GRAM_NONE;
     }
-    w->frames[w->frames_count] = (struct gram_frame){node, count, parent, depth};
+    w->frames[w->frames_count] = (struct gram_frame){node, count, parent, depth, keys};
     return w->frames_count++;
 }
 
@@ -35,7 +36,7 @@ enum walk_place { WALK_BEFORE, WALK_FIRST, WALK_AFTER, WALK_COMMA, WALK_SPACE, W
 void gram_walk_enter(const struct gram_walk *w, uint32_t node, uint32_t parent,
                      struct gram_thread *out)
 {
-    uint32_t pos = 0, count = 0;
+    uint32_t pos = 0, count = 0, keys = GRAM_NONE;
     for (;;) {
         const struct gram_node *n = gram_node(w->g, node);
         if (n->kind == GRAM_KIND_JUMP) {
@@ -55,10 +56,11 @@ void gram_walk_enter(const struct gram_walk *w, uint32_t node, uint32_t parent,
         node = f->node;
         pos = WALK_AFTER;
         count = f->count;
+        keys = f->keys;
         break;
     }
     *out = (struct gram_thread){.node = node, .pos = pos, .count = count, .dfa = GRAM_NONE,
-                                .parent = parent};
+                                .parent = parent, .keys = keys};
 }
 
 static void walk_put(struct gram_threads *out, const struct gram_thread *t)
@@ -66,7 +68,7 @@ static void walk_put(struct gram_threads *out, const struct gram_thread *t)
     for (uint32_t i = 0; i < out->count; i++) {
         const struct gram_thread *o = &out->items[i];
         if (o->node == t->node && o->pos == t->pos && o->count == t->count && o->dfa == t->dfa &&
-            o->parent == t->parent)
+            o->parent == t->parent && o->keys == t->keys)
             return;
     }
     if (out->count < out->max)
@@ -233,6 +235,8 @@ static int walk_escape(uint8_t byte)
 static bool walk_feed(struct gram_walk *w, const struct gram_node *n, struct gram_thread *t,
                       uint8_t byte)
 {
+    if (n->is_name)
+        t->keys = (t->keys ^ byte) * 16777619u; /* FNV-1a: isthe.com/chongo/tech/comp/fnv */
     if (n->trie != GRAM_NONE && t->dfa != GRAM_NONE)
         t->dfa = gram_trie_step(w->g, t->dfa, byte);
     if (n->dfa == GRAM_NONE)
@@ -399,11 +403,29 @@ static bool walk_may_close(const struct gram_walk *w, const struct gram_node *n,
            gram_leaf(w->g, t->dfa)->id == GRAM_NONE;
 }
 
+/* A name ends: its object has it from now on. Two names of one hash are taken for one, so that the
+ * second has to go on; that costs a reply nothing. False: it is there already. */
+static bool walk_name_ends(struct gram_walk *w, const struct gram_thread *t, uint32_t *parent)
+{
+    const struct gram_frame f = w->frames[t->parent];
+    for (uint32_t i = f.keys; i != GRAM_NONE; i = w->keys[i].before)
+        if (w->keys[i].hash == t->keys)
+            return false;
+    if (w->keys_count == w->keys_max) {
+        w->is_unsure = true;
+        return false;
+    }
+    w->keys[w->keys_count] = (struct gram_key){t->keys, f.keys};
+    *parent = walk_push(w, f.node, f.count, f.parent, w->keys_count++);
+    return *parent != GRAM_NONE;
+}
+
 static bool walk_before(struct gram_walk *w, const struct gram_node *n, struct gram_thread *t,
                         uint8_t byte)
 {
     t->pos = GRAM_TEXT_PLAIN;
     t->dfa = n->trie;
+    t->keys = n->is_name ? 2166136261u : GRAM_NONE;
     if (n->dfa != GRAM_NONE) {
         t->dfa = gram_dfa_start(walk_table(w, n));
         w->is_unsure = w->is_unsure || t->dfa == GRAM_DFA_FULL;
@@ -422,8 +444,9 @@ static void walk_text(struct gram_walk *w, const struct gram_node *n, const stru
     if (mode == GRAM_TEXT_BEFORE) {
         ok = walk_before(w, n, &to, byte);
     } else if (mode == GRAM_TEXT_PLAIN && byte == '"') {
-        if (walk_may_close(w, n, t))
-            walk_done(w, n, t, out);
+        if (walk_may_close(w, n, t) &&
+            (!n->is_name || !w->keys || walk_name_ends(w, t, &to.parent)))
+            walk_done(w, n, &to, out);
         return;
     } else if (mode == GRAM_TEXT_PLAIN && byte == '\\') {
         to.pos = GRAM_TEXT_ESCAPE;
@@ -485,6 +508,7 @@ static bool walk_may_add(const struct gram_walk *w, const struct gram_node *n, u
                          uint32_t depth)
 {
     return n->rule != GRAM_NONE && walk_last(w, n, from) == n->count &&
+           w->keys_count < GRAM_KEYS_OPEN &&
            walk_fits(depth, gram_node(w->g, n->rule)->height);
 }
 
@@ -506,7 +530,7 @@ static void walk_name(struct gram_walk *w, const struct gram_node *n, const stru
         walk_put(out, &to);
     }
     if (walk_may_add(w, n, t->count, depth)) {
-        uint32_t frame = walk_push(w, t->node, n->count, t->parent);
+        uint32_t frame = walk_push(w, t->node, n->count, t->parent, t->keys);
         if (frame != GRAM_NONE)
             walk_into(w, n->rule, frame, '"', out);
     }
@@ -535,7 +559,7 @@ static void walk_member_value(struct gram_walk *w, const struct gram_node *n,
         walk_at(out, t, WALK_BLANK);
         return;
     }
-    uint32_t frame = walk_push(w, t->node, t->count + 1, t->parent);
+    uint32_t frame = walk_push(w, t->node, t->count + 1, t->parent, GRAM_NONE);
     if (frame != GRAM_NONE)
         walk_into(w, gram_member(w->g, n->first + t->count)->rule, frame, byte, out);
 }
@@ -621,7 +645,7 @@ static void walk_items(struct gram_walk *w, const struct gram_node *n, const str
     /* Without a greatest number the counter stops where it no longer matters. */
     uint32_t enough = n->min > n->count ? n->min : n->count;
     uint32_t count = n->max == GRAM_ENDLESS && t->count >= enough ? t->count : t->count + 1;
-    uint32_t frame = walk_push(w, t->node, count, t->parent);
+    uint32_t frame = walk_push(w, t->node, count, t->parent, GRAM_NONE);
     if (frame != GRAM_NONE)
         walk_into(w, rule, frame, byte, out);
 }
@@ -660,7 +684,7 @@ void gram_walk_step(struct gram_walk *w, const struct gram_thread *t, uint8_t by
             walk_into(w, *gram_list(w->g, n->first + i), t->parent, byte, out);
         return;
     case GRAM_KIND_CALL: {
-        uint32_t frame = walk_push(w, t->node, 0, t->parent);
+        uint32_t frame = walk_push(w, t->node, 0, t->parent, GRAM_NONE);
         if (frame != GRAM_NONE)
             walk_into(w, n->rule, frame, byte, out);
         return;

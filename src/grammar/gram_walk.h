@@ -34,6 +34,7 @@ struct gram_node {
     uint32_t tallest;      /* MEMBERS, ITEMS: of the values */
     uint32_t paths;        /* branches looked at for one byte */
     bool can_end;          /* OPEN, CHOICE: there is an otherwise */
+    bool is_name;          /* TEXT: of a further member */
     bool is_marker;        /* BYTES, CHOICE: control tokens may spell it */
 };
 
@@ -110,6 +111,8 @@ struct gram_walk {
     struct gram_dfa_table *const *tables; /* of g's patterns */
     struct gram_frame *frames;
     uint32_t frames_count, frames_max;
+    struct gram_key *keys; /* NULL: names may come twice */
+    uint32_t keys_count, keys_max;
     bool is_control; /* the bytes are a control token's: only for markers and free text */
     bool is_lenient; /* strings may be longer than they may */
     bool is_unsure;  /* something was full: the answer may be too strict */

@@ -39,6 +39,14 @@ TEXTS = ["", "a", "ab", "abc", "foox", "barx", "x", "123-45", "ab ab", "Z", "Ã¤Ã
          "/"]
 
 
+def members(pairs):
+    """An object's members; a name that comes twice is an error, as jsonschema could not see it."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a name comes twice")
+    return made
+
+
 def dump(v):
     return json.dumps(v, ensure_ascii=False, separators=(",", ":"))
 
@@ -346,7 +354,7 @@ def hunt(program, pairs, seed):
             made += 1
             try:
                 ok = is_valid(Draft202012Validator(todo[current], format_checker=FORMATS),
-                              json.loads(line[2:]))
+                              json.loads(line[2:], object_pairs_hook=members))
             except ValueError:
                 ok = False
             if ok is False:

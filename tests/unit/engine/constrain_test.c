@@ -486,6 +486,40 @@ static void test_a_strict_tool_is_kept_to_or_refused_in_every_form(void **state)
     close_place(&p);
 }
 
+static void test_no_name_comes_twice_and_not_too_many_come(void **state)
+{
+    (void)state;
+    static const struct { const char *text; bool ok; } texts[] = {
+        {"{\"a\":1,\"b\":{\"a\":1,\"c\":[{\"a\":2},{\"a\":3}]},\"c\":0}", true},
+        {"{\"a\":1,\"ab\":2,\"a\"", false}, {"{\"a\":1,\"ab\":2,\"abc\"", true},
+        {"{\"a\":{\"b\":1,\"c\":2},\"b\":0,\"a\"", false},
+        {"{\"x\":[{\"a\":1,\"\\u0061\"", false}, {"{\"x\":[{\"a\":1},{\"b\":1,\"a\"", true},
+    };
+    struct place p;
+    struct buf b;
+    struct api_error e;
+    bool ends;
+    const struct setting o = {.begin = OUTPUT_BEGIN_ANSWER, .format = API_FORMAT_JSON,
+                              .choice = API_TOOL_CHOICE_NONE};
+    open_place(&p);
+    assert_true(begin(&p, &o, &e));
+    for (size_t i = 0; i < countof(texts); i++)
+        if (lets(&p, str_of(texts[i].text), &ends) != texts[i].ok)
+            fail_msg("%s: %s expected", texts[i].text, texts[i].ok ? "let through" : "refused");
+    buf_init(&b, 1 << 20); /* full: the object may only close */
+    for (uint32_t i = 0; i < GRAM_KEYS_OPEN; i++)
+        buf_printf(&b, "%s\"k%u\":%u", i ? "," : "{", i, i);
+    assert_true(lets(&p, buf_view(&b), &ends));
+    buf_add_z(&b, ",");
+    assert_false(lets(&p, buf_view(&b), &ends));
+    b.len--;
+    buf_add_z(&b, "}");
+    assert_true(lets(&p, buf_view(&b), &ends) && ends);
+    buf_deinit(&b);
+    gram_mask_close(p.masks, &p.at);
+    close_place(&p);
+}
+
 static void test_equal_requests_share_one_grammar(void **state)
 {
     (void)state;
@@ -513,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_a_call_that_nothing_marks_is_strict_from_its_name_on),
         cmocka_unit_test(test_harmony_reasons_and_then_calls),
         cmocka_unit_test(test_a_strict_tool_is_kept_to_or_refused_in_every_form),
+        cmocka_unit_test(test_no_name_comes_twice_and_not_too_many_come),
         cmocka_unit_test(test_equal_requests_share_one_grammar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,9 +40,11 @@ static bool make(struct made *m, str schema, bool is_strict, struct buf *dropped
 static bool accepts(const struct made *m, str text)
 {
     static struct gram_frame frames[4096];
+    static struct gram_key keys[4096];
     struct gram_thread now[GRAM_THREADS_MAX], then[GRAM_THREADS_MAX];
     struct gram_walk w = {.g = m->gram, .tables = m->tables, .frames = frames,
-                          .frames_max = countof(frames)};
+                          .frames_max = countof(frames), .keys = keys,
+                          .keys_max = countof(keys)};
     struct gram_state s;
     uint32_t count = 1;
     gram_start(m->gram, &s);
@@ -112,7 +114,9 @@ static const struct {
      "{\"b\":2,\"c\":3}  { \"b\":2}"
      "  {\"b\" :2}  {\"b\":2,\"b\":2}"},
     {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":\"null\"}}",
-     "{\"a\":[{\"x\":1}],\"z\":null}  {\"zz\":null}  {\"\":null}", "{\"z\":1}  {\"z\":null,\"a\":1}"
+     "{\"a\":[{\"x\":1}],\"z\":null}  {\"zz\":null}  {\"\":null}  {\"z\":null,\"zz\":null}",
+     "{\"z\":1}  {\"z\":null,\"a\":1}  {\"z\":null,\"z\":null}  {\"z\":null,\"y\":null,\"z\":null}"
+     "  {\"z\":null, \"\\u007a\":null}"
      "  {\"\\u0061\":null}"},
     {"{\"type\":\"object\",\"additionalProperties\":false}", "{}", "{\"a\":1}"},
     {"{\"type\":\"object\",\"required\":[\"x\"]}", "{\"x\":1}  {\"x\":[],\"y\":2}",
@@ -144,7 +148,9 @@ static const struct {
      "\"#/properties/a~0~1b\"}}}",
      "{\"a~/b\":1,\"c\":1}", "{\"c\":2}"},
     {"{\"type\":\"string\",\"nullable\":true}", "\"a\"  null", "1"},
-    {"true", "1  \"a\"  {\"a\":[[],{}]}", ""}, {"{}", "null  [1, {\"a\": 2}]", "[1,]"},
+    {"true", "1  \"a\"  {\"a\":[[],{}]}", ""},
+    {"{}", "null  [1, {\"a\": 2}]  {\"a\":{\"a\":1,\"b\":[{\"a\":1}]},\"b\":{\"a\":2}}",
+     "[1,]  {\"a\":1,\"a\":2}  {\"a\":{\"b\":1},\"c\":0,\"a\":2}  [{\"a\":{\"x\":1,\"x\":1}}]"},
     {"{\"title\":\"t\",\"description\":\"d\",\"default\":1,\"examples\":[1],\"x-own\":{\"not\":1},"
      "\"type\":\"null\"}",
      "null", "1"},
