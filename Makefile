@@ -322,7 +322,7 @@ PAIRS = $(VENV)/bin/python tests/golden/grammar/make_pairs.py \
 PYTEST    = $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 e2e_files = $(sort $(wildcard $(1:%=tests/e2e/test_%.py)))
 E2E_SERVE = $(call e2e_files,serve* stress metrics openapi)
-E2E_LEGS  = $(call e2e_files,failover remote pull install package sizing rm list)
+E2E_LEGS  = $(call e2e_files,drill* failover remote pull install package sizing rm list)
 E2E_REST  = $(filter-out $(E2E_SERVE) $(E2E_LEGS),$(call e2e_files,*))
 E2E       = $(PYTEST) tests/e2e
 e2e: $(E2E_BINARIES) $(VENV)/ok tiny ## the binary from outside

@@ -310,6 +310,7 @@ struct api_error {
     int64_t retry_after_ms; /* 0 = not known */
     uint16_t upstream_status; /* REQUEST, AUTH by the client's own key: passed on as it is */
     enum api_fault fault;     /* of the leg; NONE: not a leg's */
+    bool is_rehearsed; /* of a drill: it says nothing about the leg; not framed */
     uint32_t prompt_tokens, limit; /* ERR_CONTEXT */
 };
 const char *api_request_fault_name(enum api_fault fault); /* "hang_first" */

@@ -5,6 +5,7 @@
 
 #include "base/version.h"
 #include "cli/cmd.h"
+#include "cli/drill.h"
 #include "cli/load.h"
 #include "cli/run_local.h"
 #include "cli/serve_settings.h"
@@ -409,6 +410,13 @@ static bool cmd_drill_check(const struct cmd_context *c, struct err *e)
 static bool cmd_drill_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_drill d = {.c = c};
+    static const char *const live[] = {"fault", "for", "share", "agents"};
+    if (cmd_text(c, "live").len)
+        return drill_live(c, e);
+    for (size_t i = 0; i < countof(live); i++)
+        if (cmd_is_given(c, live[i]))
+            return err_set(e, ERR_USAGE, "-%s goes with -live LEG; the rehearsal on loopback takes "
+                           "-faults and -dialects", live[i]);
     if (!cmd_drill_check(c, e))
         return false;
     signal(SIGPIPE, SIG_IGN);
@@ -423,8 +431,16 @@ static const struct cmd_flag cmd_drill_flags[] = {
      .help = "refuse hang_header hang_body stall cut cut_late garbage rate_limit flap auth"},
     {.name = "dialects", .value = "LIST", .spec = {.type = CONFIG_TYPE_LIST},
      .is_repeatable = true, .help = "ollama chat anthropic responses; all"},
-    {.name = "live", .value = "LEG", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true,
-     .help = "inject a fault into a running server"},
+    {.name = "live", .value = "LEG", .spec = {.type = CONFIG_TYPE_TEXT},
+     .help = "lay a fault over that leg of the server at -addr (scope admin)"},
+    {.name = "fault", .value = "NAME", .spec = {.type = CONFIG_TYPE_TEXT},
+     .help = "-live: which one, of those of -faults"},
+    {.name = "for", .value = "TIME", .spec = {.type = CONFIG_TYPE_DURATION, .min = 0},
+     .standard = "60s", .help = "-live: how long, at most 1h"},
+    {.name = "share", .value = "X", .spec = {.type = CONFIG_TYPE_REAL},
+     .standard = "1.0", .help = "-live: of the requests, 0 to 1"},
+    {.name = "agents", .value = "GLOB", .spec = {.type = CONFIG_TYPE_TEXT},
+     .help = "-live: whose requests; all"},
 };
 
 const struct cmd cmd_drill = {
@@ -432,7 +448,9 @@ const struct cmd cmd_drill = {
     .summary = "Rehearse outages: every fault, every protocol, with and without another leg",
     .text = "Two upstreams that fail as they are told to and a server before them run in this\n"
             "process, on loopback. With another leg a client must get the whole text, without one\n"
-            "its protocol's error, and never silence. Exit code 0: all passed.",
+            "its protocol's error, and never silence. Exit code 0: all passed.\n"
+            "With -live the fault strikes requests of a running server; exit code 1: one failed\n"
+            "that had another leg.",
     .flags = cmd_drill_flags,
     .flags_count = countof(cmd_drill_flags),
     .has_json = true,

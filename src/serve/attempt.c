@@ -50,8 +50,11 @@ struct attempt {
     uint32_t number;  /* attempts so far */
     struct api_request sub;
     struct api_resume resume;
+    struct api_provider provider; /* of the leg at hand, a drill's fault over it */
     bool is_trial, is_retried, is_heard, is_resumed;
     int64_t begun_ms, token_ms;
+    bool is_struck, had_other, is_delay_told; /* by a drill */
+    int64_t said_ms; /* when a leg that may be struck gave something last */
     uint32_t tokens_before;
 
     struct api_error why; /* what a client is told when nobody is left */
@@ -118,16 +121,28 @@ static void attempt_leave(struct attempt *a, enum health_class c, const struct a
         o.retry_after_ms = e->retry_after_ms;
         o.text = str_of(e->err.text);
     }
+    if (e && e->is_rehearsed) /* the leg has done nothing */
+        o = (struct legs_outcome){.class_ = HEALTH_CLASS_CLIENT_GONE, .is_trial = a->is_trial,
+                                  .text = STR("")};
     a->is_trial = false;
     a->now = -1;
     legs_end(a->legs, at, &o);
 }
 
-void attempt_cancel(struct attempt *a)
+/* The end of a request that a drill had struck. */
+static void attempt_count_struck(struct attempt *a, enum rehearsal_end end)
 {
     struct legs_leg *at = attempt_leg(a);
-    if (at) {
-        at->leg.provider.cancel(at->leg.provider.self, a->sub.id);
+    if (a->is_struck)
+        rehearsal_over(legs_rehearsal(a->legs), end, at ? str_of(at->name) : STR(""));
+    a->is_struck = false;
+}
+
+void attempt_cancel(struct attempt *a)
+{
+    attempt_count_struck(a, REHEARSAL_END_CANCELLED);
+    if (attempt_leg(a)) {
+        a->provider.cancel(a->provider.self, a->sub.id);
         attempt_leave(a, HEALTH_CLASS_CLIENT_GONE, NULL);
     }
     attempt_end(a);
@@ -135,10 +150,9 @@ void attempt_cancel(struct attempt *a)
 
 void attempt_hold(struct attempt *a, bool on)
 {
-    struct legs_leg *at = attempt_leg(a);
     a->is_held = on;
-    if (at)
-        at->leg.provider.hold(at->leg.provider.self, a->sub.id, on);
+    if (attempt_leg(a))
+        a->provider.hold(a->provider.self, a->sub.id, on);
 }
 
 /* --- what the client is told of it --------------------------------------------------------- */
@@ -240,6 +254,7 @@ static void attempt_give_up(struct attempt *a, const struct api_error *why)
 {
     struct api_event ev = {.kind = API_EVENT_ERROR, .error = *why};
     struct api_batch b = {.request_id = a->rq->id, .events = &ev, .events_count = 1};
+    attempt_count_struck(a, a->had_other ? REHEARSAL_END_LOST : REHEARSAL_END_FAILED);
     a->depth++;
     attempt_end(a);
     a->sink.on_batch(a->sink.ctx, &b);
@@ -321,7 +336,8 @@ static bool attempt_fill(struct attempt *a, uint32_t i, enum transcript_how *how
 static bool attempt_submit(struct attempt *a, uint32_t i, struct api_error *e)
 {
     struct legs_leg *at = a->at[i];
-    struct api_provider *p = &at->leg.provider;
+    struct api_provider *p = &a->provider;
+    struct rehearsal *r = legs_rehearsal(a->legs);
     enum transcript_how how;
     a->number++;
     a->is_heard = a->is_trial = false;
@@ -338,6 +354,10 @@ static bool attempt_submit(struct attempt *a, uint32_t i, struct api_error *e)
     a->now = (int)i;
     a->tried[i] = true;
     a->is_resumed = how != TRANSCRIPT_FRESH;
+    a->provider = at->leg.provider;
+    a->said_ms = a->is_struck ? a->said_ms : a->begun_ms;
+    if (at->remote && rehearsal_strikes(r, str_of(at->name), a->rq->agent))
+        a->provider = rehearsal_provider(r, &at->leg.provider);
     if (!p->submit(p->self, &a->sub, (struct api_sink){attempt_on_batch, a}, e)) {
         a->class_ = health_class_of(e);
         attempt_leave(a, a->class_, e);
@@ -463,6 +483,25 @@ static bool attempt_next(struct attempt *a, struct api_error *e)
     return false;
 }
 
+/* --- a drill ------------------------------------------------------------------------------- */
+
+static void attempt_on_struck(struct attempt *a, uint32_t i)
+{
+    struct rehearsal *r = legs_rehearsal(a->legs);
+    if (!a->is_struck)
+        rehearsal_hit(r);
+    a->is_struck = true;
+    a->had_other = a->had_other || (rehearsal_fails_over(r) && attempt_has_other(a, i));
+}
+
+/* Something is heard again: how long did the client wait for it? */
+static void attempt_tell_delay(struct attempt *a)
+{
+    if (a->is_struck && !a->is_delay_told)
+        rehearsal_delay(legs_rehearsal(a->legs), loop_ms() - a->said_ms);
+    a->is_delay_told = a->is_struck;
+}
+
 /* --- a leg fails --------------------------------------------------------------------------- */
 
 /* BEHAVIOUR 9.2: nobody else there, nothing sent, and it may have been a moment's trouble. */
@@ -509,6 +548,8 @@ static void attempt_on_error(struct attempt *a, const struct api_error *error)
     attempt_leave(a, a->class_, error);
     if (a->has_script)
         transcript_needs(&a->script, &a->needs);
+    if (error->is_rehearsed)
+        attempt_on_struck(a, i);
     if (!attempt_may_go_on(a)) {
         e = a->why;
         attempt_error(a, &e);
@@ -547,6 +588,7 @@ static void attempt_on_started(struct attempt *a, const struct api_event *ev,
     struct legs_failover f = {.to = str_of(at->name), .reason = a->why_class};
     uint32_t bucket = health_bucket(a->needs.prompt_tokens, a->rq->effort);
     a->token_ms = loop_ms();
+    attempt_tell_delay(a);
     if (!a->is_resumed)
         legs_first_token(a->legs, at, bucket, a->token_ms - a->begun_ms);
     const struct attempt_share *last = a->shares_count ? &a->shares[a->shares_count - 1] : NULL;
@@ -640,7 +682,7 @@ static void attempt_on_batch(void *ctx, const struct api_batch *b)
     const struct api_error *error = NULL;
     struct attempt_out out = {NULL, 0};
     must(at && b->request_id == a->sub.id);
-    at->leg.provider.credit(at->leg.provider.self, a->sub.id, (uint32_t)api_batch_weight(b));
+    a->provider.credit(a->provider.self, a->sub.id, (uint32_t)api_batch_weight(b));
     arena_reset(&a->scratch);
     out.events = ARENA_ARRAY(&a->scratch, struct api_event,
                              (size_t)b->events_count + ATTEMPT_EVENTS_MORE);
@@ -655,12 +697,15 @@ static void attempt_on_batch(void *ctx, const struct api_batch *b)
     up.events_count = out.count;
     if (a->has_script)
         transcript_add(&a->script, &up);
+    if (a->token_ms && !error && !a->is_struck && legs_rehearses(a->legs))
+        a->said_ms = loop_ms();
     if (a->is_trial && a->token_ms && loop_ms() - a->token_ms >= ATTEMPT_TRIAL_MS) {
         legs_trial_ok(a->legs, at);
         a->is_trial = false;
     }
     bool is_over = !error && a->choices_done == api_request_choices(a->rq);
     if (is_over) {
+        attempt_count_struck(a, REHEARSAL_END_OVER);
         attempt_leave(a, HEALTH_CLASS_OK, NULL);
         a->depth++;
         attempt_end(a);

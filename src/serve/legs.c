@@ -42,6 +42,8 @@ struct legs {
     struct api_provider local;
     struct http_client *client; /* NULL until there is an upstream */
     struct legs_generation *now;
+    struct rehearsal *rehearsal;
+    bool rehearses;
     struct sticky sticky;
     struct map attempts; /* the exchange's id to struct attempt */
     struct chrono_rng rng;
@@ -484,6 +486,7 @@ bool legs_open(struct legs **out, const struct legs_options *o, struct err *e)
     chrono_rng_init(&l->rng, seed);
     bool ok = l->sticky.rows || err_set(e, ERR_MEMORY, "serve: no memory for sessions");
     if (!ok || !legs_prepare(l, &none, &l->now, e) ||
+        !rehearsal_open(&l->rehearsal, o->loop, e) ||
         !loop_timer_open(&l->tick, o->loop, legs_on_tick, l, e)) {
         legs_close(l);
         return false;
@@ -500,6 +503,7 @@ void legs_close(struct legs *l)
     must(l->attempts.count == 0);
     loop_timer_close(&l->tick);
     legs_unref(l->now);
+    rehearsal_close(l->rehearsal);
     http_client_close(l->client);
     map_deinit(&l->attempts);
     free(l->sticky.rows);
@@ -545,6 +549,28 @@ bool legs_force(struct legs *l, str name, enum breaker_event_kind how)
             legs_event(l, at, &ev);
     }
     return is_known;
+}
+
+bool legs_rehearse(struct legs *l, const struct rehearsal_plan *p, struct err *e)
+{
+    const struct legs_row *row = NULL;
+    uint64_t seed;
+    for (uint32_t i = 0; i < l->now->rows_count; i++)
+        if (str_eq(l->now->rows[i].name, p->leg))
+            row = &l->now->rows[i];
+    if (!row && p->seconds)
+        return err_set(e, ERR_NOT_FOUND, "no leg is called \"%.*s\"",
+                       STR_ARG(str_sub(p->leg, 0, str_utf8_valid(str_sub(p->leg, 0, 60)))));
+    if (row && row->kind != LEG_KIND_UPSTREAM)
+        return err_set(e, ERR_REQUEST, "leg %.*s is an engine: a drill lays its faults over "
+                       "upstreams", STR_ARG(row->name));
+    digest_random(&seed, sizeof seed);
+    if (!rehearsal_start(l->rehearsal, p, seed, e))
+        return false;
+    l->rehearses = true;
+    log_warn("drill: %.*s on leg %.*s for %lld s, agents %.*s", STR_ARG(p->fault), STR_ARG(p->leg),
+             (long long)p->seconds, STR_ARG(p->agents));
+    return true;
 }
 
 struct legs_leg *legs_first(struct legs *l)
@@ -601,6 +627,8 @@ void legs_restore(struct legs *l, const struct legs_known *k)
 struct sticky *legs_sticky(struct legs *l) { return &l->sticky; }
 struct api_provider legs_local(const struct legs *l) { return l->local; }
 struct loop *legs_loop(const struct legs *l) { return l->o.loop; }
+struct rehearsal *legs_rehearsal(struct legs *l) { return l->rehearsal; }
+bool legs_rehearses(const struct legs *l) { return l->rehearses; }
 struct chrono_rng *legs_rng(struct legs *l) { return &l->rng; }
 int64_t legs_wait_ms(const struct legs_generation *g) { return g->all_open_wait_ms; }
 bool legs_has_routes(const struct legs *l) { return l->now->rules.routes_count > 0; }

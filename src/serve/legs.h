@@ -32,6 +32,7 @@
 #include "route/router.h"
 #include "route/sticky.h"
 #include "serve/models_leg.h"
+#include "serve/rehearsal.h"
 #include "serve/remote_leg.h"
 
 #define LEGS_MAX 64u
@@ -91,6 +92,9 @@ void legs_drop(struct legs_generation *g); /* a prepared one that is not applied
  * leg. */
 bool legs_force(struct legs *l, str name, enum breaker_event_kind how);
 
+/* A drill on an upstream leg, for whom the plan names. ERR_NOT_FOUND: no such leg; ERR_REQUEST. */
+BASE_USE_RESULT bool legs_rehearse(struct legs *l, const struct rehearsal_plan *p, struct err *e);
+
 /* --- one (leg, model) --- */
 
 struct legs_leg {
@@ -131,6 +135,8 @@ struct legs_generation *legs_ref(struct legs *l);
 void legs_unref(struct legs_generation *g);
 struct api_provider legs_local(const struct legs *l);
 struct loop *legs_loop(const struct legs *l);
+struct rehearsal *legs_rehearsal(struct legs *l);
+bool legs_rehearses(const struct legs *l); /* has there been a drill? */
 struct chrono_rng *legs_rng(struct legs *l);
 int64_t legs_wait_ms(const struct legs_generation *g); /* all_open_wait */
 const struct router_route *legs_route(const struct legs_generation *g, uint32_t index);

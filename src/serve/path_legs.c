@@ -274,3 +274,79 @@ void path_legs_force(struct server *s, struct http_conn *c)
                       (int)str_utf8_valid(str_sub(name, 0, 80)), name.len ? name.p : "");
     server_refuse(s, c, &e);
 }
+
+/* --- /v1/admin/drill ------------------------------------------------------------------------- */
+
+void path_legs_drilled(struct server *s, struct http_conn *c)
+{
+    bool is_order = str_eq_z(http_conn_request(c)->method, "POST");
+    struct buf out;
+    buf_init(&out, PATH_LEGS_MAX);
+    rehearsal_report(legs_rehearsal(server_options_of(s)->legs), &out);
+    http_conn_add_header(c, "Cache-Control", STR("no-store"));
+    server_reply(c, is_order ? 202 : 200, buf_view(&out));
+    buf_deinit(&out);
+}
+
+static bool path_legs_wrong(struct api_error *e, const char *field, const char *want)
+{
+    return api_error_set(e, ERR_REQUEST, "", str_of(field), "%s: %s expected", field, want);
+}
+
+static bool path_legs_read_field(struct rehearsal_plan *p, const struct json_walk *w,
+                                 struct arena *a, struct api_error *e)
+{
+    const struct {
+        const char *name;
+        str *to;
+    } texts[] = {{"leg", &p->leg}, {"fault", &p->fault}, {"agents", &p->agents}};
+    str key = json_text(w->key, a);
+    for (size_t i = 0; i < countof(texts); i++) {
+        if (!str_eq_z(key, texts[i].name))
+            continue;
+        if (json_kind(w->value) != JSON_KIND_STRING)
+            return path_legs_wrong(e, texts[i].name, "a string");
+        *texts[i].to = json_text(w->value, a);
+        return true;
+    }
+    if (str_eq_z(key, "seconds"))
+        return json_i64(w->value, &p->seconds) || path_legs_wrong(e, "seconds", "a whole number");
+    if (str_eq_z(key, "share"))
+        return json_double(w->value, &p->share) || path_legs_wrong(e, "share", "a number");
+    return api_error_set(e, ERR_REQUEST, "", key, "unknown field: leg, fault, seconds, share and "
+                         "agents are known");
+}
+
+static bool path_legs_read_plan(struct http_conn *c, struct rehearsal_plan *p, struct api_error *e)
+{
+    const struct json_options o = {.depth_max = PATH_LEGS_BODY_DEPTH};
+    struct arena *a = http_conn_arena(c);
+    struct json body;
+    *p = (struct rehearsal_plan){.leg = STR(""), .fault = STR(""), .agents = STR("*"),
+                                 .seconds = 60, .share = 1};
+    if (!json_parse(&body, http_conn_request(c)->body, &o, a, &e->err)) {
+        e->err.code = ERR_REQUEST;
+        return false;
+    }
+    if (json_kind(body) != JSON_KIND_OBJECT)
+        return path_legs_wrong(e, "body", "an object");
+    struct json_walk w = json_walk(body);
+    while (json_next(&w))
+        if (!path_legs_read_field(p, &w, a, e))
+            return false;
+    return true;
+}
+
+void path_legs_drill(struct server *s, struct http_conn *c)
+{
+    struct api_error e = {0};
+    struct rehearsal_plan p;
+    if (path_legs_read_plan(c, &p, &e) &&
+        legs_rehearse(server_options_of(s)->legs, &p, &e.err))
+        path_legs_drilled(s, c);
+    else {
+        if (e.err.code == ERR_NOT_FOUND)
+            e.code = STR("not_found");
+        server_refuse(s, c, &e);
+    }
+}
