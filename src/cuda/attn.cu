@@ -170,38 +170,71 @@ template <int G> static __device__ __forceinline__ void attn_run(const cuda_attn
 ATTN(1)
 ATTN(2) ATTN(4) ATTN(8) ATTN(16)
 
-    /* grid: x = columns / 256, y = rows; a thread per column: parts in their positions' order,
- * the sink first. */
-    KERNEL __launch_bounds__(256) attn_merge(const __grid_constant__ cuda_attn_args a)
+/* Sum over the parts of one head in the order of their positions, the sink first; the lanes have 32
+ * columns of it from p on. A lane works out the factors of one part: maxima so far are a scan, and
+ * no exponential waits for another. Left in a chain: a product and a sum per part. */
+static __device__ __forceinline__ float attn_join(const float *p, const float *parts, uint32_t dv,
+                                                  uint32_t count, bool has_sink, float sink)
+{
+    const uint32_t lane = threadIdx.x & 31;
+    float most = has_sink ? sink : -COMMON_INFINITY;
+    float total = has_sink ? 1.0f : 0.0f, y = 0;
+    for (uint32_t first = 0; first < count; first += 32) {
+        const uint32_t n = min(count - first, 32u);
+        float x[32], max = -COMMON_INFINITY, weight = 0, f, g;
+#pragma unroll
+        for (uint32_t i = 0; i < 32; i++) /* all on their way before the first is waited for */
+            x[i] = i < n ? p[(size_t)(first + i) * (dv + 2)] : 0.0f;
+        if (lane < n) {
+            max = parts[(size_t)(first + lane) * (dv + 2) + dv];
+            weight = parts[(size_t)(first + lane) * (dv + 2) + dv + 1];
+        }
+        float here = fmaxf(max, most);
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            const float left = __shfl_up_sync(~0u, here, d);
+            here = lane >= d ? fmaxf(here, left) : here;
+        }
+        const float left = __shfl_up_sync(~0u, here, 1);
+        common_join_factors(lane ? left : most, max, &f, &g);
+        most = __shfl_sync(~0u, here, 31);
+#pragma unroll
+        for (uint32_t i = 0; i < 32; i++) {
+            if (i >= n)
+                break;
+            const float earlier = __shfl_sync(~0u, f, i), later = __shfl_sync(~0u, g, i);
+            total = common_join(total, __shfl_sync(~0u, weight, i), earlier, later);
+            y = common_join(y, x[i], earlier, later);
+        }
+    }
+    return __fdiv_rn(y, total);
+}
+
+/* grid: x = columns / 256, y = rows; a thread per column, a warp per head and again where its
+ * columns reach into the next. */
+KERNEL __launch_bounds__(256) attn_merge(const __grid_constant__ cuda_attn_args a)
 {
     __shared__ uint32_t room[8];
     common_release();
     common_wait();
     const uint32_t row = blockIdx.y, dv = a.kv.dv, at = blockIdx.x * 256 + threadIdx.x;
+    const uint32_t end = a.heads * dv, first = at & ~31u;
+    const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row];
+    const float *sinks = common_ptr<const float>(a.sinks);
+    uint32_t from, to;
+    common_range(a, row, seq, &from, &to);
+    const uint32_t begin = from / a.block, count = (to - 1) / a.block - begin + 1;
     float y = 0;
-    if (at < a.heads * dv) {
-        const uint32_t head = at / dv, c = at % dv;
-        const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row];
-        uint32_t from, to;
-        common_range(a, row, seq, &from, &to);
-        const uint32_t begin = from / a.block, end = (to - 1) / a.block;
-        const float *part =
-            common_ptr<const float>(a.part) + ((size_t)row * a.heads + head) * a.blocks * (dv + 2);
-        const float *sinks = common_ptr<const float>(a.sinks);
-        float most = sinks ? __fmul_rn(sinks[head], COMMON_LOG2_E) : -COMMON_INFINITY;
-        float total = sinks ? 1.0f : 0.0f;
-#pragma unroll 4
-        for (uint32_t b = begin; b <= end; b++) {
-            const float *p = part + (size_t)b * (dv + 2);
-            float f, g;
-            common_join_factors(most, p[dv], &f, &g);
-            most = fmaxf(most, p[dv]);
-            total = common_join(total, p[dv + 1], f, g);
-            y = common_join(y, p[c], f, g);
-        }
-        y = __fdiv_rn(y, total);
-        common_ptr<float>(a.out)[(size_t)row * a.heads * dv + at] = y;
+    for (uint32_t head = first / dv; head * dv < min(first + 32, end); head++) {
+        const float *parts = common_ptr<const float>(a.part) +
+                             (((size_t)row * a.heads + head) * a.blocks + begin) * (dv + 2);
+        const bool is_mine = at / dv == head;
+        const float x = attn_join(parts + (is_mine ? at - head * dv : 0), parts, dv, count, sinks,
+                                  sinks ? __fmul_rn(sinks[head], COMMON_LOG2_E) : 0.0f);
+        y = is_mine ? x : y;
     }
+    if (at < end)
+        common_ptr<float>(a.out)[(size_t)row * end + at] = y;
     if (a.act.q)
         common_quantise(a.act, row, at, y, room);
 }

@@ -7,7 +7,7 @@
 #include "quant/quant.h"
 
 #define CONFORM_SEQS 2u
-#define CONFORM_PAGES ((CONFORM_ROWS + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS)
+#define CONFORM_PAGES ((CONFORM_LONG + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS)
 
 /* Blocks of a type without an encoder: random codes, sane scales at their place. */
 static void random_blocks(enum qtype t, uint8_t *p, size_t count, struct chrono_rng *rng)
@@ -155,25 +155,23 @@ static bool submit(struct conform_run *r, struct piece of, const struct conform_
                    struct step_out *answer, struct err *e)
 {
     uint32_t first = of.first, rows = of.rows, seq = of.seq;
-    int32_t ids[CONFORM_ROWS];
+    int32_t ids[CONFORM_ROWS], pos[CONFORM_ROWS];
     uint16_t seqs[CONFORM_ROWS] = {0};
     uint32_t outs[CONFORM_ROWS], pages[CONFORM_PAGES], len = first + rows;
     struct sample_row sample[CONFORM_ROWS];
     for (uint32_t i = 0; i < rows; i++) {
-        ids[i] = (int32_t)(first + i);
+        pos[i] = (int32_t)(first + i);
+        ids[i] = (int32_t)((first + i) % CONFORM_ROWS);
         outs[i] = i;
         sample[i] = pick ? pick->rows[i] : (struct sample_row){.typical_p = 1, .top_p = 1};
     }
     for (uint32_t i = 0; i < CONFORM_PAGES; i++) /* scattered on purpose */
-        pages[i] = (i * 3 + seq * 5 + 1) % (CONFORM_SEQS * CONFORM_PAGES);
-    if (CONFORM_SEQS * CONFORM_PAGES % 3 == 0)
-        for (uint32_t i = 0; i < CONFORM_PAGES; i++)
-            pages[i] = seq * CONFORM_PAGES + (CONFORM_PAGES - 1 - i);
+        pages[i] = (CONFORM_PAGES - 1 - i) * CONFORM_SEQS + seq;
     struct step s = {.rows = rows,
                      .seqs = 1,
                      .outs = rows,
                      .ids = ids,
-                     .pos = ids,
+                     .pos = pos,
                      .seq = seqs,
                      .out_rows = outs,
                      .sample = sample};

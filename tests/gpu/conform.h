@@ -11,6 +11,7 @@
 #include "tensor/weights.h"
 
 #define CONFORM_ROWS 130u /* rows of the input table and the most rows of a step */
+#define CONFORM_LONG (68 * CONFORM_ROWS) /* positions of a sequence, at most */
 
 /* Appends the op under test behind x and returns what is compared. */
 typedef struct view conform_build(struct plan *p, struct view x, const void *arg);
@@ -48,8 +49,8 @@ bool conform_open(struct conform_run *r, struct conform *c, const struct backend
                   const struct device_options *o, struct err *e);
 void conform_close(struct conform_run *r);
 
-/* Rows [first, first + rows) of the input at those positions of sequence `seq`, in its own pages.
- * out[rows][vocab]. */
+/* Positions [first, first + rows) of sequence `seq`, in its own pages; their input is the table over
+ * and over. out[rows][vocab]. */
 bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
                   uint32_t seq, float *out, struct err *e);
 

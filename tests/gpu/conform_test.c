@@ -188,6 +188,46 @@ static bool compare(const struct conform_case *k, struct conform *c, struct conf
     return ok;
 }
 
+/* Steps of all rows until the sequence has CONFORM_LONG positions; out: of the last step. */
+static bool fill(struct conform_run *r, struct conform *c, uint32_t seq, uint32_t end, float *out,
+                 struct err *e)
+{
+    for (uint32_t at = 0; at < end; at += CONFORM_ROWS)
+        if (!conform_step(r, c, at, CONFORM_ROWS, seq, out, e))
+            return false;
+    return true;
+}
+
+/* So many positions that adding up their blocks takes more than one round: a wide step against the
+ * CPU, then the same rows one at a time. */
+static bool compare_long(const struct conform_case *k, struct conform *c, struct conform *base,
+                         struct err *e)
+{
+    struct conform_run cpu = {0}, gpu = {0};
+    struct device_options o = {.act = ACT_INT8, .threads = 1};
+    struct device_options g = {.act = ACT_AUTO, .deterministic = true};
+    size_t row = c->plan.vocab, size = CONFORM_ROWS * row;
+    float *want = calloc(size, 4), *wide = calloc(size, 4), *one = calloc(size, 4);
+    must(want && wide && one);
+    const uint32_t last = CONFORM_LONG - CONFORM_ROWS;
+    bool ok = conform_open(&cpu, base, &cpu_backend, &o, e) &&
+              conform_open(&gpu, c, &cuda_backend, &g, e) &&
+              fill(&cpu, base, 0, CONFORM_LONG, want, e) &&
+              fill(&gpu, c, 0, CONFORM_LONG, wide, e) && fill(&gpu, c, 1, last, one, e);
+    for (uint32_t i = 0; ok && i < CONFORM_ROWS; i++)
+        ok = conform_step(&gpu, c, last + i, 1, 1, one + i * row, e);
+    if (ok) {
+        report(k, "NMSE against the CPU", nmse(wide, want, size), 1e-10);
+        report(k, "bits that differ one at a time", memcmp(one, wide, size * sizeof(float)) != 0, 0);
+    }
+    conform_close(&cpu);
+    conform_close(&gpu);
+    free(want);
+    free(wide);
+    free(one);
+    return ok;
+}
+
 /* Draws with every limit, alone and together: the same ids as the CPU's, but where a border falls
  * between values that differ in their last bit. */
 static bool compare_draws(const struct conform_case *k, struct conform *c, struct conform *base,
@@ -239,7 +279,8 @@ static void run(const struct conform_case *k)
     bool ok = conform_init(&c, k, &cuda_backend, 7, &e);
     ok = conform_init(&base, k, &cpu_backend, 7, &e) && ok;
     bool is_draw = str_eq_z(str_of(k->name), "draws");
-    if (!ok || !(is_draw ? compare_draws : compare)(k, &c, &base, &e)) {
+    bool is_long = str_eq_z(str_of(k->name), "attn_long");
+    if (!ok || !(is_draw ? compare_draws : is_long ? compare_long : compare)(k, &c, &base, &e)) {
         printf("FAILED %s (%s): %s\n", k->name, quant_name(k->type), e.text);
         failed++;
     }
@@ -293,6 +334,15 @@ int main(int argc, char **argv)
         const struct op_attn *a = &attns[i].a;
         uint32_t width = a->heads * a->dk + a->kv_heads * (a->dk + a->dv);
         run(&(struct conform_case){"attn", build_attn, &attns[i], width, QTYPE_F32, 1});
+    }
+    static const struct attn_arg longs[] = {
+        {{2, 1, 64, 64, 0, OP_MASK_CAUSAL, 0.125f, 0}, true},
+        {{2, 1, 32, 48, 0, OP_MASK_CAUSAL, 0.2f, 0}, false},
+    };
+    for (size_t i = 0; i < countof(longs); i++) {
+        const struct op_attn *a = &longs[i].a;
+        uint32_t width = a->heads * a->dk + a->kv_heads * (a->dk + a->dv);
+        run(&(struct conform_case){"attn_long", build_attn, &longs[i], width, QTYPE_F32, 1});
     }
     static const struct op_route routes[] = {
         {OP_GATE_SOFTMAX, 4, 1, 1, true, 1},
