@@ -271,6 +271,33 @@ static __device__ __forceinline__ void attend_query(const cuda_attn_args &a, uin
 
 /* ---- few rows ---- */
 
+/* K (offset 0) or V of a unit, which is a page, by one warp: all addresses follow from one look-up.
+ * One group of asynchronous copies. */
+template <int D>
+static __device__ __forceinline__ void attend_fetch_unit(const cuda_attn_args &a,
+                                                         const attend_source &source,
+                                                         uint32_t first, size_t offset,
+                                                         uint32_t to)
+{
+    static_assert(ATTEND_UNIT == 32, "a unit is a page");
+    const uint32_t lane = threadIdx.x & 31;
+    const uint32_t page = first < source.len ? source.pages[first / 32] : ~0u;
+    const uint32_t there = page == ~0u ? 0 : min(source.len - first, 32u);
+    const uint8_t *from = common_ptr<const uint8_t>(a.kv.pool);
+    if (there)
+        from += page * a.kv.page_size + offset + (size_t)source.head * 32 * D * 2;
+#pragma unroll
+    for (uint32_t i = 0; i < 4 * D; i += 32) {
+        const uint32_t line = (i + lane) / (D / 8), piece = (i + lane) % (D / 8);
+        const uint8_t *p = line < there ? from + (size_t)(i + lane) * 16 : from;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                         to + attend_at<D>(line, piece)),
+                     "l"(p), "r"(line < there ? 16 : 0)
+                     : "memory");
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
 /* grid: x = blocks of positions, y = kv heads, z = rows; a warp per unit. Shared: query high, low
  * [16][D], K, V [128][D]; later the units' sums over K and V. */
 template <int D> static __device__ __forceinline__ void attend_block(const cuda_attn_args &a)
@@ -288,14 +315,15 @@ template <int D> static __device__ __forceinline__ void attend_block(const cuda_
         return;
     const uint32_t k = attend_shared(kv), v = k + CUDA_ATTEND_BLOCK * D * 2;
     const uint32_t unit = first + warp * ATTEND_UNIT, of_unit = warp * ATTEND_UNIT * D * 2;
-    attend_fetch<D>(a, attend_source_of(a, head, seq),
-                    {unit, ATTEND_UNIT, k + of_unit, v + of_unit, lane, 32});
+    const attend_source source = attend_source_of(a, head, seq);
+    attend_fetch_unit<D>(a, source, unit, 0, k + of_unit);
+    attend_fetch_unit<D>(a, source, unit, a.kv.v_offset, v + of_unit);
     for (uint32_t i = threadIdx.x; i < 16 * D / 2; i += 128) {
         const uint32_t line = i / (D / 2);
         attend_query<D>(a, q_high, q_low,
                         {line, row, head * group + line, i % (D / 2) * 2, line < group});
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
     __syncthreads();
     const attend_view view = {{from, from}, {to, to}, a.softcap};
     const attend_tiles tiles = {
@@ -303,6 +331,8 @@ template <int D> static __device__ __forceinline__ void attend_block(const cuda_
     float c[4][4];
     attend_sum<D> s;
     attend_scores<D>(c, tiles, view, unit);
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncwarp();
     attend_values<D>(s, c, tiles);
     float *room = (float *)(kv + warp * 2 * ATTEND_UNIT * D * 2);
     __syncthreads(); /* K and V are read */
