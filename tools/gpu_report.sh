@@ -47,8 +47,9 @@ done
 part prefill 120 "$frontier" -backend cuda -shape 8b -type Q4_K_M -batch 1 -steps 8 -prefill 4096
 part memcheck 200 compute-sanitizer --tool memcheck --error-exitcode 3 "$frontier" -backend cuda \
     -shape 2b -batch 1,40 -steps 2 -prefill 300
-part profile 200 ncu --metrics gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed \
-    --csv -s 300 -c 40 "$frontier" -backend cuda -shape 8b -type Q4_K_M -batch 1 -steps 8
+metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
+part profile 200 ncu --metrics $metrics --csv \
+    -s 300 -c 40 "$frontier" -backend cuda -shape 8b -type Q4_K_M -batch 1 -steps 8
 rm -f "$report.part"
 [ -z "$missing" ] || say "== not run:${missing%,}"
 [ "$status" = 0 ] && say "== what ran passed" || say "== parts failed, see above"

@@ -49,8 +49,8 @@ bool conform_open(struct conform_run *r, struct conform *c, const struct backend
                   const struct device_options *o, struct err *e);
 void conform_close(struct conform_run *r);
 
-/* Positions [first, first + rows) of sequence `seq`, in its own pages; their input is the table over
- * and over. out[rows][vocab]. */
+/* Positions [first, first + rows) of sequence `seq`, in its own pages; their input is the table
+ * over and over. out[rows][vocab]. */
 bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
                   uint32_t seq, float *out, struct err *e);
 

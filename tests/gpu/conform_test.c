@@ -218,7 +218,7 @@ static bool compare_long(const struct conform_case *k, struct conform *c, struct
         ok = conform_step(&gpu, c, last + i, 1, 1, one + i * row, e);
     if (ok) {
         report(k, "NMSE against the CPU", nmse(wide, want, size), 1e-10);
-        report(k, "bits that differ one at a time", memcmp(one, wide, size * sizeof(float)) != 0, 0);
+        report(k, "bits that differ one at a time", memcmp(one, wide, size * sizeof *one) != 0, 0);
     }
     conform_close(&cpu);
     conform_close(&gpu);
