@@ -287,9 +287,13 @@ static bool api_check_tools(const struct api_request *rq, struct api_error *e)
     if (rq->tool_choice == API_TOOL_CHOICE_NAMED && allowed != 1)
         return api_error_set(e, ERR_REQUEST, NULL, STR("tool_choice"),
                              "tool_choice: one named tool expected, %u are allowed", allowed);
-    if (rq->tool_choice == API_TOOL_CHOICE_REQUIRED && allowed == 0)
+    if (rq->tool_choice == API_TOOL_CHOICE_REQUIRED && rq->tools_count == 0)
         return api_error_set(e, ERR_REQUEST, NULL, STR("tool_choice"),
-                             "tool_choice: a call is required but no tool is allowed");
+                             "tool_choice: a call is required, but the request declares no tool");
+    if (rq->tool_choice == API_TOOL_CHOICE_REQUIRED && allowed == 0)
+        return api_error_set(e, ERR_REQUEST, NULL, STR("tool_choice"), "tool_choice: a call is "
+                             "required, but allowed_tools names none of the %u declared",
+                             rq->tools_count);
     return true;
 }
 

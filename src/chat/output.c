@@ -535,6 +535,10 @@ bool output_end(struct output *o, bool is_cut)
 {
     if (o->is_stopped)
         return true;
+    /* Half a character that may be a marker's next one is hidden with what came of the marker. */
+    bool hides = is_cut && (output_shape_rest(o).len || o->phase == OUTPUT_PHASE_CALL);
+    if (hides)
+        o->begun_len = 0;
     if (o->begun_len)
         give_up(o, o->begun_len);
     run(o, is_cut ? OUTPUT_SHAPE_IS_CUT : OUTPUT_SHAPE_ENDS);

@@ -143,7 +143,8 @@ bool dialect_read_choice(struct dialect_read *r, struct json v, const char *cons
     list[0] = 0;
     for (size_t i = 0; i < count && n < sizeof list; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", names[i]);
-    return dialect_read_fail(r, ERR_REQUEST, v, "one of %s expected", list);
+    str got = str_sub(json_raw(v), 0, 60);
+    return dialect_read_fail(r, ERR_REQUEST, v, "one of %s expected, got %.*s", list, STR_ARG(got));
 }
 
 static bool one_stop(struct dialect_read *r, struct json v, str *out)

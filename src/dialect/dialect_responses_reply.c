@@ -352,7 +352,9 @@ static bool close_item(struct buf *out, struct dialect_state *st, const char *st
             part_event(out, st, true);
         item_event(out, st, "response.output_item.done", status);
     }
-    c->content.len = c->reasoning.len = c->logprobs.len = c->call.args.len = 0;
+    c->content.len = c->reasoning.len = c->logprobs.len = 0;
+    if (!c->in_call)
+        c->call.args.len = 0; /* else shoal.partial_call has them still */
     own(st)->open = RESPONSES_NONE;
     return ok;
 }

@@ -136,8 +136,8 @@ static bool refuse_name(struct dialect_read *r, struct json v, str name)
     if (near)
         return dialect_read_fail(r, ERR_REQUEST, v, "no tool %.*s is declared; there is %.*s",
                                  STR_ARG(str_sub(name, 0, 64)), STR_ARG(near->name));
-    return dialect_read_fail(r, ERR_REQUEST, v, "no tool %.*s is declared",
-                             STR_ARG(str_sub(name, 0, 64)));
+    return dialect_read_fail(r, ERR_REQUEST, v, "no tool %.*s is among the %u declared",
+                             STR_ARG(str_sub(name, 0, 64)), r->rq->tools_count);
 }
 
 bool dialect_tool_allow(struct dialect_read *r, struct json v, struct json name)
@@ -170,7 +170,7 @@ static bool allow_object(struct dialect_read *r, struct json v, bool wraps)
     if (wraps)
         inner = json_member(v, types[type]);
     if (json_kind(inner) != JSON_KIND_OBJECT)
-        return dialect_read_member(r, v, types[type], "object expected");
+        return dialect_read_member(r, v, types[type], "object with a name expected");
     return dialect_tool_allow(r, inner, json_member(inner, "name"));
 }
 
@@ -208,7 +208,7 @@ bool dialect_tool_choice(struct dialect_read *r, struct json v, bool wraps)
     if (json_kind(v) <= JSON_KIND_NULL)
         return true;
     if (json_kind(v) != JSON_KIND_STRING && json_kind(v) != JSON_KIND_OBJECT)
-        return dialect_read_wrong(r, v, "string or object");
+        return dialect_read_wrong(r, v, "auto, none, required or an object");
     bool is_text = json_kind(v) == JSON_KIND_STRING;
     if (is_text && !dialect_read_choice(r, v, names, countof(names), &i))
         return false;

@@ -305,6 +305,10 @@ static void test_a_forced_call_flows_and_shows_nothing_of_its_markup(void **stat
     const struct output_run bare = {.format = "llama3", .is_cut = true, .is_forced = true};
     output_run_check(&cut, "<", "");
     output_run_check(&cut, "<tool_call>\n{\"na", "");
+    const struct output_run deepseek = {.format = "deepseek", .is_cut = true, .is_forced = true};
+    output_run_check(&deepseek, "<\xef", ""); /* a limit inside the marker's second letter */
+    output_run_check(&deepseek, "<\xef\xbd", "");
+    output_run_check(&deepseek, "x\xef\xbd", "T:x\xef\xbf\xbd");
     output_run_check(&bare, "{", "");
     output_run_check(&bare, "{\"name\": \"sear", "");
     output_run_check(&bare, "{\"name\": \"search\", \"parameters\": {\"q\": \"a",

@@ -182,12 +182,12 @@ static void test_a_wrong_choice_names_its_path(void **state)
 {
     static const struct play_wrong rows[] = {
         {CHAT, BODY(TOOLS ",\"tool_choice\":\"any\""),
-         "tool_choice: one of auto, none, required expected", ERR_REQUEST},
-        {CHAT, BODY(TOOLS ",\"tool_choice\":7"), "tool_choice: string or object expected",
-         ERR_REQUEST},
+         "tool_choice: one of auto, none, required expected, got \"any\"", ERR_REQUEST},
+        {CHAT, BODY(TOOLS ",\"tool_choice\":7"),
+         "tool_choice: auto, none, required or an object expected, got number", ERR_REQUEST},
         {CHAT, BODY(TOOLS ",\"tool_choice\":{}"), "tool_choice.type: required", ERR_REQUEST},
         {CHAT, BODY(TOOLS ",\"tool_choice\":{\"type\":\"function\"}"),
-         "tool_choice.function: object expected", ERR_REQUEST},
+         "tool_choice.function: object with a name expected", ERR_REQUEST},
         {CHAT, BODY(TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{}}"),
          "tool_choice.function.name: required", ERR_REQUEST},
         {CHAT, BODY(TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\"}"),
@@ -197,9 +197,13 @@ static void test_a_wrong_choice_names_its_path(void **state)
          "tool_choice.allowed_tools.tools: array expected", ERR_REQUEST},
         {CHAT, BODY(TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
                     "\"zzzzzzzzz\"}}"),
-         "tool_choice.function.name: no tool zzzzzzzzz is declared", ERR_REQUEST},
+         "tool_choice.function.name: no tool zzzzzzzzz is among the 4 declared", ERR_REQUEST},
         {CHAT, BODY(",\"tool_choice\":\"required\",\"tools\":[]"),
-         "tool_choice: a call is required but no tool is allowed", ERR_REQUEST},
+         "tool_choice: a call is required, but the request declares no tool", ERR_REQUEST},
+        {CHAT, BODY(TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":"
+                    "{\"mode\":\"required\",\"tools\":[]}}"),
+         "tool_choice: a call is required, but allowed_tools names none of the 4 declared",
+         ERR_REQUEST},
         {CHAT, BODY(",\"tools\":[{\"type\":\"function\",\"function\":{}}]"),
          "tools[0].function.name: required", ERR_REQUEST},
         {CHAT, BODY(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\"}}]"),
