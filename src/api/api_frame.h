@@ -94,6 +94,11 @@ enum api_step_kind {
     API_STEP_PREFILL,
     API_STEP_COUNT_
 };
+/* FREE + USED + CACHED is all there are; PINNED are some of the last two. */
+enum api_pages {
+    API_PAGES_FREE, API_PAGES_USED, API_PAGES_CACHED, API_PAGES_PINNED, API_PAGES_COUNT_
+};
+
 struct api_beat {
     uint64_t step;        /* steps finished since load */
     enum api_phase phase;
@@ -101,6 +106,8 @@ struct api_beat {
     uint64_t op_ns_max;   /* longest recent op, for the stall limit */
     uint32_t running, queued;
     uint64_t tokens_done, tokens_queued;
+    uint64_t preemptions, recomputed_tokens;
+    uint64_t pages[API_PAGES_COUNT_]; /* of the cache, by what they are */
     float prefill_tokens_per_s, decode_tokens_per_s; /* 0 = not measured */
     struct api_steps steps[API_STEP_COUNT_];
 };

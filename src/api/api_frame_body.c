@@ -492,6 +492,10 @@ static void io_beat(struct api_codec *c, struct api_beat *b)
     io_u32(c, &b->queued);
     io_u64(c, &b->tokens_done);
     io_u64(c, &b->tokens_queued);
+    io_u64(c, &b->preemptions);
+    io_u64(c, &b->recomputed_tokens);
+    for (int i = 0; i < API_PAGES_COUNT_; i++)
+        io_u64(c, &b->pages[i]);
     io_f32(c, &b->prefill_tokens_per_s);
     io_f32(c, &b->decode_tokens_per_s);
     for (int k = 0; k < API_STEP_COUNT_; k++) {

@@ -51,6 +51,7 @@ struct host_out {
  * agree with each other. */
 struct host_state {
     _Atomic uint64_t step, tokens_done, tokens_queued, progress_base;
+    _Atomic uint64_t preemptions, recomputed_tokens, pages[API_PAGES_COUNT_];
     _Atomic uint32_t phase, running, queued, prefill_rate, decode_rate; /* rates: tokens/s x 16 */
     _Atomic uint32_t in_prep;
     _Atomic uint64_t step_counts[API_STEP_COUNT_][API_STEP_BUCKETS + 1], step_ns[API_STEP_COUNT_];
@@ -221,6 +222,17 @@ static void host_publish_phase(struct host *h, bool is_idle)
     atomic_store_explicit(&h->state.phase, phase, memory_order_relaxed);
 }
 
+/* Pages of the first group: layers without a window. */
+static void host_pages(const struct host *h, uint64_t pages[API_PAGES_COUNT_])
+{
+    const struct sched_options *o = &h->sched.o;
+    const struct kv_pool_group *g = &o->pool->groups[0];
+    pages[API_PAGES_FREE] = g->free_count;
+    pages[API_PAGES_USED] = g->pages - g->free_count - g->spare_count;
+    pages[API_PAGES_CACHED] = g->spare_count;
+    pages[API_PAGES_PINNED] = o->trie ? o->trie->stats.pinned : 0;
+}
+
 static void host_publish(struct host *h)
 {
     const struct sched_stats *s = &h->sched.stats;
@@ -228,6 +240,12 @@ static void host_publish(struct host *h)
     atomic_store_explicit(&t->step, s->steps, memory_order_relaxed);
     atomic_store_explicit(&t->tokens_done, s->tokens_done, memory_order_relaxed);
     atomic_store_explicit(&t->tokens_queued, s->tokens_waiting, memory_order_relaxed);
+    atomic_store_explicit(&t->preemptions, s->preemptions, memory_order_relaxed);
+    atomic_store_explicit(&t->recomputed_tokens, s->recomputed_tokens, memory_order_relaxed);
+    uint64_t pages[API_PAGES_COUNT_];
+    host_pages(h, pages);
+    for (int i = 0; i < API_PAGES_COUNT_; i++)
+        atomic_store_explicit(&t->pages[i], pages[i], memory_order_relaxed);
     atomic_store_explicit(&t->running, s->running, memory_order_relaxed);
     atomic_store_explicit(&t->queued, s->waiting, memory_order_relaxed);
     atomic_store_explicit(&t->prefill_rate, (uint32_t)(s->prefill_tokens_per_s * 16),
@@ -573,6 +591,8 @@ static void host_beat(struct host *h)
         .running = atomic_load_explicit(&t->running, memory_order_relaxed),
         .tokens_done = atomic_load_explicit(&t->tokens_done, memory_order_relaxed),
         .tokens_queued = atomic_load_explicit(&t->tokens_queued, memory_order_relaxed),
+        .preemptions = atomic_load_explicit(&t->preemptions, memory_order_relaxed),
+        .recomputed_tokens = atomic_load_explicit(&t->recomputed_tokens, memory_order_relaxed),
         .prefill_tokens_per_s =
             host_rate(atomic_load_explicit(&t->prefill_rate, memory_order_relaxed)),
         .decode_tokens_per_s =
@@ -584,6 +604,8 @@ static void host_beat(struct host *h)
                 atomic_load_explicit(&t->step_counts[k][i], memory_order_relaxed);
         b.steps[k].ns = atomic_load_explicit(&t->step_ns[k], memory_order_relaxed);
     }
+    for (int i = 0; i < API_PAGES_COUNT_; i++)
+        b.pages[i] = atomic_load_explicit(&t->pages[i], memory_order_relaxed);
     b.queued = atomic_load_explicit(&t->queued, memory_order_relaxed) +
                atomic_load_explicit(&t->in_prep, memory_order_relaxed);
     b.progress = b.tokens_done + b.step +

@@ -59,6 +59,7 @@ struct engine_leg {
     struct api_model model; /* context_max 0: never loaded */
     uint64_t model_hash;
     struct api_beat beat;
+    struct engine_leg_counts counts;
     struct buf stats;   /* JSON, of the child that there is */
     int64_t moved_ms;   /* when progress was seen last */
     int64_t heard_ms;   /* when a frame came last */
@@ -463,6 +464,9 @@ static void engine_leg_on_beat(struct engine_leg *l, const struct api_beat *b)
             l->healthy_ms += now - l->moved_ms;
         l->moved_ms = now;
     }
+    /* beat is zeroed with each child, whose numbers begin at 0. */
+    l->counts.preemptions += b->preemptions - l->beat.preemptions;
+    l->counts.recomputed_tokens += b->recomputed_tokens - l->beat.recomputed_tokens;
     l->beat = *b;
 }
 
@@ -712,6 +716,7 @@ void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load
 }
 
 struct api_loading engine_leg_loading(const struct engine_leg *l) { return l->loading; }
+struct engine_leg_counts engine_leg_counts(const struct engine_leg *l) { return l->counts; }
 const struct api_beat *engine_leg_beat(const struct engine_leg *l) { return &l->beat; }
 str engine_leg_stats(const struct engine_leg *l) { return buf_view(&l->stats); }
 int engine_leg_pid(const struct engine_leg *l) { return (int)l->proc.pid; }

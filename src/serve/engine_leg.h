@@ -59,6 +59,11 @@ struct api_provider engine_leg_provider(struct engine_leg *l);
 void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load_ms);
 /* Bytes of the load so far; total 0: not known yet. */
 struct api_loading engine_leg_loading(const struct engine_leg *l);
+/* Over all children since open. */
+struct engine_leg_counts {
+    uint64_t preemptions, recomputed_tokens;
+};
+struct engine_leg_counts engine_leg_counts(const struct engine_leg *l);
 /* The last heartbeat. */
 const struct api_beat *engine_leg_beat(const struct engine_leg *l);
 str engine_leg_stats(const struct engine_leg *l); /* the last STATS, or "": valid until the next */

@@ -461,6 +461,19 @@ size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *ou
 
 uint64_t models_leg_swaps(const struct models_leg *m) { return m->room.swaps; }
 
+struct engine_leg_counts models_leg_counts(const struct models_leg *m)
+{
+    struct engine_leg_counts sum = m->room.counts;
+    for (uint32_t i = 0; i < m->room.count; i++) {
+        if (!m->room.models[i]->leg)
+            continue;
+        struct engine_leg_counts one = engine_leg_counts(m->room.models[i]->leg);
+        sum.preemptions += one.preemptions;
+        sum.recomputed_tokens += one.recomputed_tokens;
+    }
+    return sum;
+}
+
 bool models_leg_add(struct models_leg *m, const struct library_entry *entry, struct err *e)
 {
     if (m->added_count == MODELS_LEG_ADDED_MAX)

@@ -25,6 +25,7 @@
 
 #include "api/api_frame.h"
 #include "api/api_provider.h"
+#include "serve/engine_leg.h"
 #include "store/library.h"
 #include "wire/loop.h"
 
@@ -137,5 +138,7 @@ size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *ou
                             size_t out_max);
 /* Loads that took another model's place, since open. */
 uint64_t models_leg_swaps(const struct models_leg *m);
+/* Of all children since open, those that are gone too. */
+struct engine_leg_counts models_leg_counts(const struct models_leg *m);
 
 #endif

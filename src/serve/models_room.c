@@ -304,8 +304,11 @@ static void models_room_on_leg(void *ctx)
         r->o->on_change(r->o->ctx);
 }
 
-static void models_room_is_out(struct models_room_model *m)
+static void models_room_is_out(struct models_room *r, struct models_room_model *m)
 {
+    struct engine_leg_counts past = engine_leg_counts(m->leg);
+    r->counts.preemptions += past.preemptions;
+    r->counts.recomputed_tokens += past.recomputed_tokens;
     engine_leg_close(m->leg, 0);
     m->leg = NULL;
     m->provider = (struct api_provider){0};
@@ -321,7 +324,7 @@ static void models_room_load_failed(struct models_room *r, struct models_room_mo
     api_error_set(&m->why, ERR_INTERNAL, "load_failed", STR("model"), "%.*s: %.*s",
                   STR_ARG(m->entry.name), STR_ARG(reason));
     m->retry_ms = loop_ms() + MODELS_ROOM_RETRY_MS;
-    models_room_is_out(m);
+    models_room_is_out(r, m);
     models_room_fail_all(r, m, &m->why);
 }
 
@@ -347,7 +350,7 @@ static void models_room_look(struct models_room *r, struct models_room_model *m)
     else if (m->state == RESIDENCY_LOADING && h.state == API_HEALTH_READY)
         models_room_loaded(m);
     else if (m->state == RESIDENCY_LEAVING && h.state == API_HEALTH_STOPPED)
-        models_room_is_out(m);
+        models_room_is_out(r, m);
 }
 
 /* --- deciding and acting ------------------------------------------------------------------- */

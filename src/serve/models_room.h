@@ -58,6 +58,7 @@ struct models_room {
     struct map by_id; /* of all asks with an id, models_leg's too */
     struct loop_timer turn;
     uint64_t bytes_max, swaps;
+    struct engine_leg_counts counts; /* of legs that are closed */
     bool is_touched, is_closing;
 };
 

@@ -300,6 +300,22 @@ static void path_state_put_head(struct buf *out, const char *name, const char *t
     buf_printf(out, "# HELP shoal_%s %s\n# TYPE shoal_%s %s\n", name, help, name, type);
 }
 
+static void path_state_put_pages(struct buf *out, const struct path_state_view *v)
+{
+    static const char *const more[API_PAGES_COUNT_] = {
+        [API_PAGES_FREE] = ",state=\"free\"", [API_PAGES_USED] = ",state=\"used\"",
+        [API_PAGES_CACHED] = ",state=\"cached\"", [API_PAGES_PINNED] = ",state=\"pinned\""};
+    path_state_put_head(out, "kv_pages", "gauge",
+                        "Pages of the cache; total is what is free, used or cached.");
+    for (size_t i = 0; i < v->count; i++) {
+        const struct models_leg_resident *r = &v->rows[i];
+        path_state_put_gauge(out, "kv_pages", r->name, ",state=\"total\"",
+                             r->model.kv_tokens / PATH_STATE_PAGE);
+        for (int k = 0; k < API_PAGES_COUNT_; k++)
+            path_state_put_gauge(out, "kv_pages", r->name, more[k], (double)r->beat.pages[k]);
+    }
+}
+
 static void path_state_put_models(struct buf *out, const struct path_state_view *v)
 {
     static const struct {
@@ -308,7 +324,6 @@ static void path_state_put_models(struct buf *out, const struct path_state_view 
         {"model_loaded", "Models in memory."},
         {"slots_total", "Sequences at once."},
         {"engine_progress_age_seconds", "Since an engine with work moved."},
-        {"kv_pages", "Pages of the pool."},
     };
     for (size_t k = 0; k < countof(rows); k++) {
         path_state_put_head(out, rows[k].name, "gauge", rows[k].help);
@@ -317,12 +332,12 @@ static void path_state_put_models(struct buf *out, const struct path_state_view 
         for (size_t i = 0; i < v->count; i++) {
             const struct models_leg_resident *r = &v->rows[i];
             const double values[] = {r->health.state == API_HEALTH_READY, r->model.slots,
-                                     (double)r->health.progress_age_ms / 1000,
-                                     r->model.kv_tokens / PATH_STATE_PAGE};
-            const char *const more[] = {",kind=\"chat\"", "", "", ",state=\"total\""};
+                                     (double)r->health.progress_age_ms / 1000};
+            const char *const more[] = {",kind=\"chat\"", "", ""};
             path_state_put_gauge(out, rows[k].name, r->name, more[k], values[k]);
         }
     }
+    path_state_put_pages(out, v);
     path_state_put_head(out, "engine_restarts_total", "counter", "Children that were replaced.");
     for (size_t i = 0; i < v->count; i++)
         path_state_put_gauge(out, "engine_restarts_total", v->rows[i].name, ",reason=\"crash\"",
@@ -394,6 +409,12 @@ void path_state_metrics(struct server *s, struct http_conn *c)
                STR_ARG(o->version_text), STR_ARG(o->isa));
     path_state_put_head(&out, "swaps_total", "counter", "Loads that took another model's place.");
     buf_printf(&out, "shoal_swaps_total %llu\n", (unsigned long long)models_leg_swaps(o->models));
+    const struct engine_leg_counts counts = models_leg_counts(o->models);
+    path_state_put_head(&out, "preemptions_total", "counter", "Replies put back for room.");
+    buf_printf(&out, "shoal_preemptions_total %llu\n", (unsigned long long)counts.preemptions);
+    path_state_put_head(&out, "recomputed_tokens_total", "counter", "Computed again after that.");
+    buf_printf(&out, "shoal_recomputed_tokens_total %llu\n",
+               (unsigned long long)counts.recomputed_tokens);
     const struct server_config *config = server_config_of(s);
     path_state_put_head(&out, "config_reloads_total", "counter", "Reloads by how they ended.");
     buf_printf(&out,

@@ -67,6 +67,7 @@ def check_histograms(names, series):
 BUILT = ["build_info", "model_loaded", "queue_depth", "running", "slots_total", "kv_pages",
          "engine_progress_age_seconds", "connections", "ingress_bytes", "resident_bytes",
          "requests_total", "prompt_tokens_total", "eval_tokens_total", "agent_tokens_total",
+         "preemptions_total", "recomputed_tokens_total",
          "swaps_total", "engine_restarts_total", "warnings_total", "truncated_total",
          "loop_stops_total", "config_reloads_total", "first_token_seconds", "token_gap_seconds",
          "queue_seconds", "request_seconds", "step_seconds"]
@@ -86,6 +87,9 @@ def test_metrics_are_strictly_the_text_format_and_complete(home):
         agents = {k[1][0][1]: v for k, v in series.items()
                   if k[0] == "shoal_agent_tokens_total" and dict(k[1])["kind"] == "output"}
         assert agents == {"lead": 12, "odd/na-me": 6}
+        pages = {dict(k[1])["state"]: v for k, v in series.items() if k[0] == "shoal_kv_pages"}
+        assert pages["total"] == pages["free"] + pages["used"] + pages["cached"] > 0, pages
+        assert series[("shoal_preemptions_total", ())] == 0
         assert series[("shoal_warnings_total", (("code", "unknown_field"),))] == 3
         assert series[("shoal_resident_bytes", (("process", "endpoint"),))] > 1e6
         assert series[("shoal_resident_bytes", (("process", "llama"),))] > 1e6
