@@ -73,6 +73,11 @@ static bool read_best_of(struct dialect_read *r, struct json v)
     return true;
 }
 
+static bool read_format(struct dialect_read *r, struct json v)
+{
+    return dialect_field_format(r, v, "json_schema");
+}
+
 static const struct dialect_field fields[] = {
     {"model", DIALECT_KIND_TEXT, AT(model), NULL},
     {"prompt", READ(read_prompt)},
@@ -109,7 +114,7 @@ static const struct dialect_field fields[] = {
     {"guided_json", READ(dialect_field_guided_json)},
     {"guided_regex", READ(dialect_field_guided_regex)},
     {"guided_choice", READ(dialect_field_guided_choice)},
-    {"response_format", LATER},
+    {"response_format", READ(read_format)},
     {"cache_salt", DIALECT_KIND_TEXT, AT(scope), NULL},
     {"priority", READ(dialect_field_priority)},
     {"guided_grammar", REFUSED},

@@ -303,6 +303,18 @@ def test_an_error_of_a_schema_names_the_clients_own_field(tmp_path):
             assert error["param"] == param and error["code"] == "bad_schema", (param, error)
 
 
+def test_completions_keep_a_response_format(real):
+    for kind, keeps in ((wrap(PERSON), PERSON), ({"type": "json_object"}, {"type": "object"})):
+        r = real.post("/v1/completions", {
+            "model": real.model(), "prompt": "A person as JSON:", "max_tokens": 300,
+            "temperature": 0, "response_format": kind})
+        assert r.status == 200, r.body
+        choice = r.json()["choices"][0]
+        if choice["finish_reason"] != "length":
+            jsonschema.validate(json.loads(choice["text"]), keeps)
+        assert choice["text"].startswith("{")
+
+
 def test_true_is_a_schema(real):
     for more in ({"response_format": wrap(True)}, {"guided_json": True}):
         r = real.chat("Answer in JSON.", max_tokens=60, temperature=0, **more)

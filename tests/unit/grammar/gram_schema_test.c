@@ -401,6 +401,48 @@ static void test_H09_hostile_schemas_are_answered_at_once(void **state)
     buf_deinit(&b);
 }
 
+/* Patterns of random pieces, good and bad ones: each compiles or is refused with a sentence, and
+ * what compiles can be walked with any bytes. */
+static void test_H05_no_pattern_brings_the_compiler_or_a_reply_down(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {
+        "a", "\\\\d", "\\\\w+", "[^\\\\s]", "(", ")", "|", "*", "+", "?", "{2,3}", "{3}", "^",
+        "$", ".", "(?:", "[a-z]", "[", "]", "\\\\", "\\\\u00e9", "\xc3\xa9", "\\\\x41", "(?=",
+        "\\\\1", "{,}", "-", "{0}"};
+    struct buf schema, text;
+    uint32_t good = 0, bad = 0;
+    buf_init(&schema, 4096);
+    buf_init(&text, 4096);
+    for (uint32_t seed = 1; seed <= 3000; seed++) {
+        struct chrono_rng r;
+        struct made m;
+        struct err e = {0};
+        chrono_rng_init(&r, seed);
+        buf_clear(&schema);
+        buf_clear(&text);
+        buf_add_z(&schema, "{\"type\":\"string\",\"pattern\":\"");
+        for (uint64_t n = 1 + chrono_rng_below(&r, 8); n-- > 0;)
+            buf_add_z(&schema, pieces[chrono_rng_below(&r, countof(pieces))]);
+        buf_printf(&schema, "\",\"maxLength\":%u}", (uint32_t)chrono_rng_below(&r, 6));
+        if (!make(&m, buf_view(&schema), true, NULL, &e)) {
+            bad++;
+            assert_true(strncmp(e.text, "schema: ", 8) == 0);
+            continue;
+        }
+        good++;
+        buf_add_byte(&text, '"');
+        for (uint32_t i = 0; i < 12; i++)
+            buf_add_byte(&text, (char)chrono_rng_below(&r, 256));
+        (void)accepts(&m, buf_view(&text)); /* it ends, and touches nothing that is not its own */
+        gram_unref(m.gram);
+    }
+    if (good < 300 || bad < 300)
+        fail_msg("%u patterns compile, %u are refused: no mixture", good, bad);
+    buf_deinit(&schema);
+    buf_deinit(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_H11_what_is_refused_is_named_by_pointer_and_keyword),
         cmocka_unit_test(test_H02_without_strictness_the_keyword_alone_is_left_out),
         cmocka_unit_test(test_H02_one_wrong_field_leaves_the_others_constrained),
+        cmocka_unit_test(test_H05_no_pattern_brings_the_compiler_or_a_reply_down),
         cmocka_unit_test(test_H09_hostile_schemas_are_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
