@@ -40,6 +40,17 @@ static bool sched_init_set(struct sched *s, struct err *e)
     return true;
 }
 
+static bool sched_init_tier(struct sched *s, struct err *e)
+{
+    struct sched_tier_options t = {
+        .tier = s->o.trie ? s->o.tier : NULL, .trie = s->o.trie, .pool = s->o.pool,
+        .layout = s->o.layout, .backend = s->o.backend, .device = s->o.device, .mem = s->o.mem,
+        .clock = s->o.clock};
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++)
+        t.pages_max = (uint32_t)base_max(t.pages_max, s->o.limits.pages_max[g]);
+    return sched_tier_init(&s->tier, &t, e);
+}
+
 bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
 {
     *s = (struct sched){.o = *o};
@@ -60,7 +71,7 @@ bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
         for (uint32_t i = 0; i < o->limits.seqs_max; i++)
             s->slot_pages[i * KV_GROUPS_MAX + g].pages = own + (size_t)i * o->limits.pages_max[g];
     }
-    return true;
+    return sched_init_tier(s, e);
 }
 
 /* --- emitting ------------------------------------------------------------------------------ */
@@ -163,6 +174,7 @@ static void sched_free(struct sched *s, struct job *j)
             s->blocked = NULL;
         if (!list_is_empty(&j->seqs[c].link))
             s->stats.waiting--;
+        sched_tier_forget(&s->tier, &j->seqs[c]);
         sched_release(s, &j->seqs[c]);
         seq_deinit(&j->seqs[c]);
     }
@@ -519,6 +531,7 @@ enum sched_result sched_step(struct sched *s, struct err *e)
 {
     struct step step;
     struct step_out out;
+    sched_turn_tier(s);
     sched_admit(s);
     sched_plan_rows(s);
     if (sched_give_pages(s) == 0)
@@ -540,6 +553,7 @@ void sched_deinit(struct sched *s)
 {
     list_each (link, &s->jobs)
         sched_free(s, list_item(link, struct job, link));
+    sched_tier_deinit(&s->tier);
     sched_gram_deinit(&s->gram);
     buf_deinit(&s->events);
 }

@@ -25,6 +25,7 @@
 #include "engine/miss_heads.h"
 #include "engine/sched_gram.h"
 #include "engine/sched_policy.h"
+#include "engine/sched_tier.h"
 #include "engine/seq.h"
 #include "kv/kv_trie.h"
 #include "tensor/backend.h"
@@ -41,6 +42,7 @@ struct sched_options {
     struct kv_pool *pool;
     struct kv_trie *trie;       /* NULL: no prefix reuse */
     struct miss_heads *misses;  /* what agents read last; NULL: misses are not told */
+    struct kv_tier *tier;       /* NULL: pages live as long as the pool has room */
     const struct vocab *vocab;
     uint32_t logits_count;      /* ids of a row of logits; 0: no grammars */
     struct mem *mem;            /* arrays come from here */
@@ -88,6 +90,7 @@ struct sched {
     struct seq_pages *slot_pages; /* [seqs_max][groups] */
     struct sched_set set;
     struct sched_gram gram;
+    struct sched_tier tier;
     struct buf events;   /* struct api_event of the batch at hand */
     struct sched_pace pace;
     struct sched_stats stats;
@@ -120,6 +123,8 @@ BASE_USE_RESULT enum sched_result sched_step(struct sched *s, struct err *e);
 void sched_admit(struct sched *s);
 /* Back to the waiting line. */
 void sched_wait(struct sched *s, struct seq *q);
+/* Lets the tier do its share of a step. */
+void sched_turn_tier(struct sched *s);
 /* Gives back slot and pages. */
 void sched_release(struct sched *s, struct seq *q);
 /* Hands what is computed to the trie; is_whole: nothing is written behind it any more. */

@@ -118,3 +118,12 @@ uint32_t sched_policy_victim(const struct sched_victim *v, uint32_t count, uint3
             best = i;
     return best;
 }
+
+/* --- a prefix in the tier ------------------------------------------------------------------ */
+
+bool sched_policy_restores(const struct sched_restore *r)
+{
+    if (r->bytes_per_s <= 0 || r->tokens_per_s <= 0)
+        return true;
+    return r->bytes / r->bytes_per_s < r->tokens / r->tokens_per_s;
+}

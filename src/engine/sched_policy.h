@@ -69,4 +69,12 @@ struct sched_victim {
  * itself when everyone else is of a higher class. */
 uint32_t sched_policy_victim(const struct sched_victim *v, uint32_t count, uint32_t needs);
 
+/* ---- a prefix in the tier ---- */
+struct sched_restore {
+    double bytes, bytes_per_s;   /* to be read; as measured, 0: not yet */
+    double tokens, tokens_per_s; /* that need not be computed then */
+};
+/* Whether reading them is faster than computing them. Unmeasured rates are worth a try. */
+bool sched_policy_restores(const struct sched_restore *r);
+
 #endif

@@ -31,7 +31,9 @@ void sched_keep(struct sched *s, struct seq *q, bool is_whole)
         p.pages[g] = q->pages[g].pages;
         p.first[g] = q->pages[g].first;
     }
-    kv_trie_insert(s->o.trie, q->job->rq.scope, seq_ids(q), q->kv_count, &p, is_whole);
+    uint32_t node = kv_trie_insert(s->o.trie, q->job->rq.scope, seq_ids(q), q->kv_count, &p,
+                                   is_whole);
+    sched_tier_keep(&s->tier, node, is_whole);
     q->kept_count = q->kv_count - q->kv_count % KV_PAGE_TOKENS;
 }
 
@@ -246,6 +248,8 @@ void sched_admit(struct sched *s)
         q->tried = round + 1;
         if (s->o.trie && q->job->rq.cache != API_CACHE_OFF && sched_is_expected(s, q))
             continue;
+        if (sched_tier_waits(&s->tier, q, s->stats.prefill_tokens_per_s))
+            continue;
         if (sched_fits(s, q)) {
             s->bypassed += !is_head;
             sched_admit_one(s, q, slot);
@@ -268,6 +272,15 @@ static bool sched_evict(struct sched *s, uint32_t group)
     if (s->o.layout->window[group])
         wanted += s->o.pool->groups[group].pages / SCHED_EVICT_SHARE;
     return s->o.trie && kv_trie_evict(s->o.trie, group, wanted) > 0;
+}
+
+static bool sched_evict_for_tier(void *ctx, uint32_t group) { return sched_evict(ctx, group); }
+
+void sched_turn_tier(struct sched *s)
+{
+    struct sched_tier_turn turn = {s->stats.running == 0, chrono_ns(&s->o.clock),
+                                   sched_evict_for_tier, s};
+    sched_tier_turn(&s->tier, &turn);
 }
 
 static uint32_t sched_page(struct sched *s, uint32_t group)
@@ -346,6 +359,7 @@ static void sched_preempt(struct sched *s, struct seq *q)
     s->stats.recomputed_tokens += q->kv_count;
     sched_keep(s, q, true); /* what nobody needs until then it finds again */
     sched_release(s, q);
+    q->tier = SEQ_TIER_NEW;
     q->preempted_count++;
     sched_wait(s, q);
 }

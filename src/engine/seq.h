@@ -28,6 +28,9 @@
 
 enum seq_state { SEQ_STATE_QUEUED, SEQ_STATE_PREFILL, SEQ_STATE_DECODE, SEQ_STATE_DONE };
 
+/* What the tier has of its prompt: not looked yet, waiting for its turn, on its way, looked after. */
+enum seq_tier { SEQ_TIER_NEW, SEQ_TIER_TURN, SEQ_TIER_RESTORING, SEQ_TIER_DONE };
+
 /* The pages of one group, in position order; the arrays belong to the slot. */
 struct seq_pages {
     uint32_t *pages;      /* [pages_max] */
@@ -74,6 +77,7 @@ struct seq {
     uint32_t adjust_max;  /* entries it may need in a step */
     uint32_t kept_count;  /* tokens whose full pages the trie has */
     uint64_t tried;       /* the scheduler's: round in which its admission was tried last */
+    enum seq_tier tier;   /* ... of sched_tier */
     uint64_t expects;     /* ... admission whose prefix it waits for, 0: none */
     int64_t progress_ns;  /* when PROGRESS was said last */
 };

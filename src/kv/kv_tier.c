@@ -265,8 +265,10 @@ uint32_t kv_tier_room(const struct kv_tier *t, uint32_t group)
 {
     const struct tier_places *g = &t->groups[group];
     uint32_t room = g->buffers_free;
-    for (uint32_t i = 0; t->o.keeps_ram && !room && i < g->buffer_count; i++)
-        room += t->buffers[g->buffer_first + i].state == TIER_STATE_KEPT;
+    for (uint32_t i = 0; t->o.keeps_ram && !room && i < g->buffer_count; i++) {
+        const struct tier_buffer *b = &t->buffers[g->buffer_first + i];
+        room += b->state == TIER_STATE_KEPT && !b->lent;
+    }
     return room;
 }
 

@@ -161,6 +161,13 @@ static bool kv_trie_holds_alone(const struct kv_trie *t, const struct kv_node *n
     return page != KV_PAGE_NONE && kv_pool_is_spare(t->pool, group, page);
 }
 
+static void kv_trie_evict_page(struct kv_trie *t, uint32_t node, uint32_t group)
+{
+    if (t->evicted.on_page && t->nodes[node].pages[group] != KV_PAGE_NONE)
+        t->evicted.on_page(t->evicted.ctx, node, group);
+    kv_trie_drop_page(t, &t->nodes[node], group);
+}
+
 /* A leaf without pins. */
 static void kv_trie_remove(struct kv_trie *t, uint32_t i)
 {
@@ -175,6 +182,7 @@ static void kv_trie_remove(struct kv_trie *t, uint32_t i)
     if (n->next != KV_NODE_NONE)
         t->nodes[n->next].previous = n->previous;
     kv_trie_unlist(t, i);
+    n->is_wanted = false;
     n->next = t->free;
     t->free = i;
     t->stats.nodes--;
@@ -184,6 +192,14 @@ static void kv_trie_remove(struct kv_trie *t, uint32_t i)
 static bool kv_trie_is_leaf(const struct kv_node *n)
 {
     return n->child == KV_NODE_NONE && !n->pins;
+}
+
+/* The same, because room is needed. */
+static void kv_trie_evict_node(struct kv_trie *t, uint32_t node)
+{
+    for (uint32_t g = 0; g < t->layout->groups_count; g++)
+        kv_trie_evict_page(t, node, g);
+    kv_trie_remove(t, node);
 }
 
 /* A node to use: a free one, or the oldest leaf that may go and is not `keep` (whose child is being
@@ -196,7 +212,7 @@ static uint32_t kv_trie_take_node(struct kv_trie *t, uint32_t keep)
             i = t->nodes[i].newer;
         if (i == KV_NODE_NONE)
             return KV_NODE_NONE;
-        kv_trie_remove(t, i);
+        kv_trie_evict_node(t, i);
     }
     i = t->free;
     t->free = t->nodes[i].next;
@@ -328,6 +344,50 @@ uint32_t kv_trie_match(struct kv_trie *t, str scope, const int32_t *tokens, uint
     }
     kv_trie_touch(t, at);
     return count;
+}
+
+/* --- names for the tier --------------------------------------------------------------------- */
+
+uint32_t kv_trie_path(const struct kv_trie *t, str scope_name, const int32_t *tokens,
+                      uint32_t count, uint32_t *nodes)
+{
+    uint32_t scope = kv_trie_scope(t, scope_name), at = KV_NODE_NONE, done = 0;
+    for (; done < count / KV_PAGE_TOKENS; done++) {
+        at = kv_trie_full(t, at, scope, tokens + done * KV_PAGE_TOKENS);
+        if (at == KV_NODE_NONE)
+            break;
+        nodes[done] = at;
+    }
+    return done;
+}
+
+bool kv_trie_is_public(const struct kv_trie *t, uint32_t node)
+{
+    return t->nodes[node].scope == SCOPE_PUBLIC;
+}
+
+/* Scopes are numbered in the order of their entries, and never deleted. */
+static str kv_trie_scope_name(const struct kv_trie *t, uint32_t scope)
+{
+    return scope == SCOPE_PUBLIC ? STR("") : map_key(&t->scopes.entries[scope - 1]);
+}
+
+/* From the first one without a key down: a path is long, so no recursion. */
+const struct kv_key *kv_trie_key(struct kv_trie *t, uint32_t node)
+{
+    struct kv_node *n = &t->nodes[node];
+    while (!n->has_key) {
+        uint32_t i = node;
+        while (t->nodes[i].parent != KV_NODE_NONE && !t->nodes[t->nodes[i].parent].has_key)
+            i = t->nodes[i].parent;
+        struct kv_node *first = &t->nodes[i];
+        must(first->count == KV_PAGE_TOKENS);
+        kv_tier_key(&first->key,
+                    first->parent == KV_NODE_NONE ? NULL : &t->nodes[first->parent].key,
+                    kv_trie_scope_name(t, first->scope), first->tokens);
+        first->has_key = true;
+    }
+    return &n->key;
 }
 
 /* --- insert -------------------------------------------------------------------------------- */
@@ -467,7 +527,7 @@ static void kv_trie_evict_window(struct kv_trie *t, uint32_t group, uint32_t fre
             struct kv_node *n = &t->nodes[i];
             if (!n->pins && kv_trie_holds_alone(t, n, group) &&
                 kv_trie_is_near_end(t, i, group) == (pass == 1))
-                kv_trie_drop_page(t, n, group);
+                kv_trie_evict_page(t, i, group);
         }
 }
 
@@ -482,7 +542,7 @@ static void kv_trie_evict_paths(struct kv_trie *t, uint32_t group, uint32_t free
         if (i == KV_NODE_NONE)
             return;
         uint32_t parent = t->nodes[i].parent;
-        kv_trie_remove(t, i);
+        kv_trie_evict_node(t, i);
         i = parent;
     }
 }

@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "kv/kv_pool.h"
+#include "kv/kv_tier.h"
 
 #define KV_NODE_NONE UINT32_MAX
 #define KV_TRIE_SCOPES_MAX 65536u
@@ -36,6 +37,16 @@ struct kv_node {
     uint64_t used;
     uint32_t pages[KV_GROUPS_MAX];
     int32_t tokens[KV_PAGE_TOKENS];
+    struct kv_key key;                      /* in the tier, once somebody asked */
+    bool has_key;
+    bool is_wanted;                         /* whoever writes to the tier has noted it */
+};
+
+/* Told before an eviction drops a page: the last moment to copy it. Not for pages that make way for
+ * equal ones. It must not change the tree. */
+struct kv_trie_evicted {
+    void (*on_page)(void *ctx, uint32_t node, uint32_t group);
+    void *ctx;
 };
 
 struct kv_trie_stats {
@@ -54,6 +65,7 @@ struct kv_trie {
     struct map scopes;    /* name -> number */
     struct arena names;
     struct kv_trie_stats stats;
+    struct kv_trie_evicted evicted; /* on_page NULL: nobody listens */
 };
 
 /* layout and pool must outlive t; nodes come from m. */
@@ -85,6 +97,15 @@ uint32_t kv_trie_match(struct kv_trie *t, str scope, const int32_t *tokens, uint
  * of the last token, or KV_NODE_NONE if nothing was kept. */
 uint32_t kv_trie_insert(struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
                         const struct kv_pages *pages, bool is_whole);
+
+/* The full nodes of the longest path: nodes[i] is page i, whether or not it still has its pages of
+ * groups with a window. Returns how many; nodes has room for count / 32. Changes nothing. */
+uint32_t kv_trie_path(const struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
+                      uint32_t *nodes);
+/* Name of a full node for the tier: of its tokens, all before them, and the scope. */
+const struct kv_key *kv_trie_key(struct kv_trie *t, uint32_t node);
+/* Seen by all. */
+bool kv_trie_is_public(const struct kv_trie *t, uint32_t node);
 
 /* A pinned node and the path to it are never evicted. Counted. */
 void kv_trie_pin(struct kv_trie *t, uint32_t node);

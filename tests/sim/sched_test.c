@@ -9,6 +9,7 @@
 
 #include "engine/sched.h"
 #include "sim_backend.h"
+#include "sim_disk.h"
 
 #define VOCAB 60u
 #define REQUESTS 40u /* of the fixed scenes; seeds have up to 24 */
@@ -57,7 +58,11 @@ static struct world {
     struct kv_trie trie;
     struct sched sched;
     struct device device;
-    bool has_trie;
+    bool has_trie, has_tier, keeps_ram;
+    struct sim_disk disk;
+    struct tier_disk files;
+    struct kv_tier *tier;
+    uint64_t tier_bytes;
     struct client clients[REQUESTS];
     uint32_t clients_count;
     int64_t credit;
@@ -249,6 +254,30 @@ static void check_reply(const struct client *c, uint32_t choice)
     expect(prefix || a->reason == b->reason, "another reason of the end", a->reason, b->reason);
 }
 
+/* Nobody finds more than what his own scope and the public one have said before: whatever holds
+ * it, pool, RAM or disk. */
+static void check_cached(const struct client *c)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < w.clients_count; i++) {
+        const struct client *o = &w.clients[i];
+        bool is_hidden = !str_eq(o->rq.scope, c->rq.scope) && o->rq.scope.len;
+        if (is_hidden || (o == c && w.losses == 0)) /* it may find what its last child wrote */
+            continue;
+        for (uint32_t k = 0; k < o->rq.n; k++) {
+            uint32_t same = 0, all = o->prompt_count + o->replies[k].ids_count;
+            while (same < all && same < c->prompt_count &&
+                   c->prompt[same] == (same < o->prompt_count
+                                           ? o->prompt[same]
+                                           : o->replies[k].ids[same - o->prompt_count]))
+                same++;
+            most = same > most ? same : most;
+        }
+    }
+    expect(c->usage.cached_tokens <= most, "a prefix of another scope was found",
+           c->usage.cached_tokens, most);
+}
+
 /* --- making requests ----------------------------------------------------------------------- */
 
 static void make_prompt(struct client *c, uint32_t id)
@@ -349,13 +378,29 @@ static void submit(struct client *c)
 
 /* --- the world ----------------------------------------------------------------------------- */
 
+static void open_tier(void)
+{
+    struct err e;
+    if (!w.has_tier)
+        return;
+    w.files = sim_disk_open(&w.disk);
+    struct kv_tier_options o = {.layout = &w.layout, .ram_bytes = 1, .keeps_ram = w.keeps_ram,
+                                .disk = &w.files, .disk_bytes = w.tier_bytes, .owner = {{1, 2}},
+                                .build = "sim", .model = "sim", .mem = &w.mem,
+                                .clock = chrono_fake_clock(&w.clock)};
+    if (!kv_tier_init(&w.tier, &o, &e))
+        fail(e.text, 0, 0);
+}
+
 static void open_engine(void)
 {
     struct err e;
     struct device *d = &w.device;
     mem_init(&w.mem, 256u << 20);
     sim_device_init(d);
+    open_tier();
     struct sched_options o = {
+        .tier = w.tier,
         .backend = &sim_backend, .device = d, .limits = d->limits, .layout = &w.layout,
         .pool = &w.pool, .trie = w.has_trie ? &w.trie : NULL, .vocab = w.vocab, .mem = &w.mem,
         .clock = chrono_fake_clock(&w.clock), .sink = {on_batch, NULL}, .model = STR("sim"),
@@ -389,6 +434,21 @@ static void check_pages(void)
     }
 }
 
+static struct { uint64_t restored, lost, bad_sums, off, evictions; } tiers; /* over all seeds */
+
+static void count_tier(void)
+{
+    struct kv_tier_stats stats;
+    if (!w.tier)
+        return;
+    kv_tier_stats(w.tier, &stats);
+    tiers.restored += w.sched.tier.stats.restored_tokens;
+    tiers.lost += w.sched.tier.stats.lost;
+    tiers.bad_sums += stats.bad_sums;
+    tiers.off += stats.is_off;
+    tiers.evictions += stats.evictions;
+}
+
 static void close_engine(void)
 {
     sched_deinit(&w.sched);
@@ -396,11 +456,36 @@ static void close_engine(void)
     expect(w.sched.stats.running == 0 && w.sched.stats.waiting == 0 && w.sched.adjust_reserved == 0,
            "counters do not return to zero", w.sched.stats.running, w.sched.stats.waiting);
     check_pages();
+    count_tier();
+    sim_disk_kill(&w.disk);
+    kv_tier_free(w.tier);
+    w.tier = NULL;
     kv_trie_deinit(&w.trie);
     for (uint32_t g = 0; g < w.layout.groups_count; g++)
         expect(kv_pool_used(&w.pool, g) == 0, "pages are left", g, kv_pool_used(&w.pool, g));
     sim_device_deinit(&w.device);
     mem_deinit(&w.mem);
+}
+
+/* Half of the disks do what they should. */
+static void open_disk(uint64_t seed)
+{
+    sim_disk_init(&w.disk, &w.clock, seed + 1);
+    w.has_tier = w.has_trie && w.layout.window[0] == 0 && chance(70);
+    w.keeps_ram = chance(30);
+    w.tier_bytes = 5000 * (4 + below(200));
+    if (chance(70)) { /* computing takes time, so that reading can be faster */
+        w.device.clock = &w.clock;
+        w.device.row_ns = 200000 + below(1000000);
+    }
+    if (chance(50))
+        return;
+    struct sim_disk_faults *f = &w.disk.faults;
+    uint32_t *const rates[] = {&f->read_error, &f->write_error, &f->full, &f->flip, &f->slow,
+                               &f->gone};
+    for (size_t i = 0; i < countof(rates); i++)
+        if (chance(30))
+            *rates[i] = below(i == 3 ? 2000 : 300);
 }
 
 static void open_world(uint64_t seed)
@@ -413,6 +498,7 @@ static void open_world(uint64_t seed)
     uint32_t context_max = 64 + below(chance(30) ? 900 : 400), slots = 1 + below(6);
     w.layout.groups_count = chance(40) ? 2 : 1;
     w.layout.window[1] = 8 + below(120);
+    w.layout.page_size[0] = w.layout.page_size[1] = SIM_PAGE_SIZE;
     if (w.layout.groups_count == 2 && chance(20)) { /* all layers have a window */
         w.layout.groups_count = 1;
         w.layout.window[0] = w.layout.window[1];
@@ -430,6 +516,7 @@ static void open_world(uint64_t seed)
     d->eos_rate = chance(50) ? 37 : 300;
     d->on_broken = fail;
     w.has_trie = chance(85);
+    open_disk(seed);
     w.reserve_tokens = chance(70) ? below(40) : SCHED_RESERVE_TOKENS;
     w.credit = chance(50) ? 400 + below(4000) : 0;
     w.lost_at = chance(25) ? 1 + below(200) : UINT64_MAX;
@@ -510,7 +597,12 @@ static void run(uint64_t seed)
     for (uint32_t i = 0; i < w.clients_count; i++)
         for (uint32_t k = 0; k < w.clients[i].rq.n; k++)
             check_reply(&w.clients[i], k);
+    for (uint32_t i = 0; i < w.clients_count; i++)
+        check_cached(&w.clients[i]);
+    if (chance(30))
+        sched_tier_flush(&w.sched.tier, 500);
     close_engine();
+    sim_disk_deinit(&w.disk);
     vocab_free(w.vocab);
 }
 
@@ -711,6 +803,14 @@ int main(void)
     run_window();
     for (uint64_t seed = 1; seed <= seeds; seed++)
         run(seed);
+    if (!one && (!tiers.restored || !tiers.lost || !tiers.bad_sums || !tiers.off ||
+                 !tiers.evictions)) {
+        printf("sim: the tier was not tried: %llu tokens restored, %llu lost, %llu bad sums, "
+               "%llu off, %llu evictions\n", (unsigned long long)tiers.restored,
+               (unsigned long long)tiers.lost, (unsigned long long)tiers.bad_sums,
+               (unsigned long long)tiers.off, (unsigned long long)tiers.evictions);
+        return 1;
+    }
     printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 4);
     return 0;
 }

@@ -14,6 +14,9 @@
 #include "base/chrono.h"
 #include "tensor/backend.h"
 
+/* Bytes of a page of any group: id and position of each token. */
+#define SIM_PAGE_SIZE ((size_t)KV_PAGE_TOKENS * 2 * sizeof(int32_t))
+
 struct device {
     struct kv_layout layout;
     struct step_limits limits;
