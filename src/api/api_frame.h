@@ -72,6 +72,9 @@ struct api_load {
     str chat_template;     /* replaces the model's own; without '{': the name of a built-in one */
     str tool_format;       /* how it writes calls; "": found out */
     bool no_prefix;        /* no prefix reuse */
+    str spill;             /* directory of the SSD tier; "": none */
+    uint64_t spill_bytes, spill_floor; /* most that it takes; least that stays free beside it */
+    uint64_t ram_bytes;    /* of the host tier; 0: auto */
 };
 
 struct api_hello { str build_id, version; uint32_t pid; };

@@ -480,6 +480,10 @@ static void io_load(struct api_codec *c, struct api_load *l)
     io_str(c, &l->chat_template);
     io_str(c, &l->tool_format);
     io_bool(c, &l->no_prefix);
+    io_str(c, &l->spill);
+    io_u64(c, &l->spill_bytes);
+    io_u64(c, &l->spill_floor);
+    io_u64(c, &l->ram_bytes);
 }
 
 static void io_beat(struct api_codec *c, struct api_beat *b)

@@ -14,6 +14,7 @@
 #include "cli/reload.h"
 #include "cli/run_local.h"
 #include "cli/serve_settings.h"
+#include "cli/spill.h"
 #include "serve/models_leg.h"
 #include "serve/run_state.h"
 #include "serve/server.h"
@@ -69,6 +70,7 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
         .miss_excerpt = (uint32_t)config_number(config, "cache.miss_excerpt"),
         .no_prefix = !config_is(config, "cache.prefix", "auto"),
     };
+    spill_load(config, s->c->arena, l);
     return run_local_load(config, l, e);
 }
 

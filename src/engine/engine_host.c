@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "engine/engine_tier.h"
 #include "engine/sched.h"
 
 #define HOST_READ_SIZE 65536
@@ -23,11 +24,14 @@
 #define HOST_LOADING_MS 100
 #define HOST_DRAIN_MS 20        /* how often a draining child looks whether prep is done */
 #define HOST_STATS_MAX 16384u
+#define HOST_RESTORE_MS 100     /* how often a prompt that waits for the disk is looked after */
+#define HOST_FLUSH_MS 4000      /* of limits.grace, 5 s by default */
 #define HOST_BATCH_MAX ((size_t)64 << 20)
 
 enum host_what {
     HOST_MESSAGE, /* from the frame thread, not decoded */
     HOST_JOB,     /* prep to engine */
+    HOST_WAKE,    /* the tier has something for the engine thread */
     HOST_READY,   /* engine to prep: the model is there */
     HOST_END,     /* to prep: no more */
 };
@@ -66,6 +70,8 @@ struct host {
     struct host_state state;
     /* Engine thread. */
     struct engine *model;
+    struct engine_tier tier;
+    _Atomic bool is_woken; /* a HOST_WAKE waits in its queue */
     struct sched sched;
     struct miss_heads misses;
     struct buf step_out;
@@ -278,6 +284,23 @@ static bool host_open_misses(struct host *h, const struct api_load *l, struct er
     return miss_heads_init(&h->misses, &o, &h->model->mem, e);
 }
 
+/* Tier thread. One that waits already is enough; a full queue wakes, too. */
+static void host_wake(void *ctx)
+{
+    struct host *h = ctx;
+    struct host_item wake = {.what = HOST_WAKE};
+    if (!atomic_exchange_explicit(&h->is_woken, true, memory_order_acq_rel) &&
+        !thread_queue_push(h->to_engine, &wake))
+        atomic_store_explicit(&h->is_woken, false, memory_order_release);
+}
+
+static void host_open_tier(struct host *h, const struct api_load *l)
+{
+    struct engine_tier_options o = {.load = l, .build_id = h->o->build_id, .wake = host_wake,
+                                    .ctx = h};
+    engine_tier_open(&h->tier, h->model, &o);
+}
+
 static bool host_load(struct host *h, const struct api_load *l, struct err *e)
 {
     struct engine_progress progress = {host_on_bytes, h};
@@ -289,10 +312,11 @@ static bool host_load(struct host *h, const struct api_load *l, struct err *e)
     struct engine *m = h->model;
     if (!host_open_misses(h, l, e))
         return false;
+    host_open_tier(h, l);
     struct sched_options o = {
         .backend = m->backend, .device = m->device, .prepared = m->prepared, .limits = m->limits,
         .layout = &m->layout, .pool = &m->pool,
-        .trie = m->has_trie ? &m->trie : NULL, .misses = &h->misses,
+        .trie = m->has_trie ? &m->trie : NULL, .tier = h->tier.tier, .misses = &h->misses,
         .vocab = m->prompt.vocab, .mem = &m->mem,
         .logits_count = m->hparams.n_vocab,
         .clock = chrono_real, .sink = {host_gather, h}, .model = m->model.name,
@@ -323,6 +347,39 @@ static void host_describe(struct host *h, str path, struct arena *a)
     }
 }
 
+static void host_put_tier(const struct host *h, struct json_writer *w)
+{
+    struct kv_tier_stats t = {.ram_bytes = 0};
+    if (h->tier.tier)
+        kv_tier_stats(h->tier.tier, &t);
+    const struct {
+        const char *key;
+        uint64_t number;
+    } ram[] = {{"bytes", t.ram_bytes}, {"limit", t.ram_limit}},
+      ssd[] = {{"bytes", t.disk_bytes}, {"limit", t.disk_limit}, {"files", t.files},
+               {"pages", t.entries}, {"reads", t.reads}, {"writes", t.writes},
+               {"read_bytes", t.bytes_read}, {"written_bytes", t.bytes_written},
+               {"read_bytes_per_s", (uint64_t)t.read_bytes_per_s},
+               {"checksum_failures", t.bad_sums}, {"files_refused", t.bad_files},
+               {"errors", t.errors}, {"evictions", t.evictions}, {"refused", t.refused}};
+    json_key_z(w, "ram");
+    json_open_object(w);
+    for (size_t i = 0; i < countof(ram); i++) {
+        json_key_z(w, ram[i].key);
+        json_put_u64(w, ram[i].number);
+    }
+    json_close_object(w);
+    json_key_z(w, "ssd");
+    json_open_object(w);
+    for (size_t i = 0; i < countof(ssd); i++) {
+        json_key_z(w, ssd[i].key);
+        json_put_u64(w, ssd[i].number);
+    }
+    json_key_z(w, "off"); /* why nothing is written: "" where that was asked for, or all is well */
+    json_put_text(w, str_of(t.is_off ? t.why : h->tier.why));
+    json_close_object(w);
+}
+
 /* What GET /v1/cache shows of this model (BEHAVIOUR 5.10). Pages are those of the first group:
  * layers without a window. */
 static void host_put_stats(const struct host *h, struct json_writer *w)
@@ -346,7 +403,11 @@ static void host_put_stats(const struct host *h, struct json_writer *w)
                 {"tokens_computed", s->stats.tokens_done},
                 {"evictions", t->stats.evictions},
                 {"preemptions", s->stats.preemptions},
-                {"recomputed_tokens", s->stats.recomputed_tokens}};
+                {"recomputed_tokens", s->stats.recomputed_tokens},
+                {"restored_tokens", s->tier.stats.restored_tokens},
+                {"restores", s->tier.stats.restores},
+                {"restores_lost", s->tier.stats.lost},
+                {"restores_skipped", s->tier.stats.skipped}};
     json_open_object(w);
     json_key_z(w, "page_tokens");
     json_put_u64(w, KV_PAGE_TOKENS);
@@ -361,6 +422,7 @@ static void host_put_stats(const struct host *h, struct json_writer *w)
         json_key_z(w, rows[i].key);
         json_put_u64(w, rows[i].number);
     }
+    host_put_tier(h, w);
     json_close_object(w);
 }
 
@@ -440,6 +502,10 @@ static bool host_take(struct host *h, struct host_item *in)
         sched_submit(&h->sched, in->job);
         return true;
     }
+    if (in->what == HOST_WAKE) {
+        atomic_store_explicit(&h->is_woken, false, memory_order_release);
+        return true;
+    }
     bool ok = !in->message.is_dropped && api_frame_read(&f, &in->message, &why);
     if (in->message.is_dropped)
         err_set(&why, ERR_MEMORY, "engine: no memory for a frame");
@@ -460,14 +526,22 @@ static bool host_is_over(const struct host *h, bool quiet)
 
 static int64_t host_wait_ms(const struct host *h)
 {
-    return h->step_out.len ? 1 : h->is_draining ? HOST_DRAIN_MS : -1;
+    if (h->step_out.len)
+        return 1;
+    if (h->is_draining)
+        return HOST_DRAIN_MS;
+    /* A disk that does not answer wakes nobody. */
+    return h->is_loaded && sched_tier_is_busy(&h->sched.tier) ? HOST_RESTORE_MS : -1;
 }
 
 static void host_close_model(struct host *h)
 {
     struct host_out last = {.is_last = true};
-    if (h->is_loaded)
+    if (h->is_loaded) {
+        sched_tier_flush(&h->sched.tier, HOST_FLUSH_MS);
         sched_deinit(&h->sched);
+    }
+    engine_tier_close(&h->tier);
     atomic_store_explicit(&h->state.backend, NULL, memory_order_release);
     host_flush(h);
     buf_init(&last.bytes, 0);

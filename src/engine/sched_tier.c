@@ -186,9 +186,10 @@ static void sched_tier_step_tree(struct sched_tier *t, struct sched_tier_level *
         l->in_trie |= (uint8_t)((n->pages[g] != KV_PAGE_NONE) << g);
 }
 
-/* Most levels whose last token finds the windows it sees: in the tree, or there and in the tier. */
-static uint32_t sched_tier_deepest(const struct sched_tier *t, const struct sched_tier_level *levels,
-                                   uint32_t count, bool with_tier)
+/* Most levels whose last token finds the windows it sees: in the tree alone, or in both. */
+static uint32_t sched_tier_deepest(const struct sched_tier *t,
+                                   const struct sched_tier_level *levels, uint32_t count,
+                                   bool with_tier)
 {
     uint32_t best = 0, runs[KV_GROUPS_MAX] = {0};
     uint8_t whole = sched_tier_whole_groups(t);

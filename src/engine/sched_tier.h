@@ -4,9 +4,9 @@
  * Not:       where bytes lie (kv_tier), which nodes there are (kv_trie), admission (sched_room).
  * Invariant: what is restored goes into the tree like any computed prefix, page by page from the
  *            front, and only there a request finds it; a restore holds no page between steps. One
- *            restore runs at a time; who waits for it or for its turn waits in the line, and goes on
- *            with what is there whatever becomes of it. A node is looked at once for writing; a page
- *            that an eviction drops is written then, if it was not.
+ *            restore runs at a time; who waits for it or for its turn waits in the line, and goes
+ *            on with what is there whatever becomes of it. A node is looked at once for writing;
+ *            a page that an eviction drops is written then, if it was not.
  *
  *     end of turn, full pool --nodes--> line --copy, a few a step--> kv_tier
  *     prompt: tree | tier | to compute       reads ahead <= SCHED_TIER_AHEAD pages

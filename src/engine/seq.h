@@ -28,7 +28,7 @@
 
 enum seq_state { SEQ_STATE_QUEUED, SEQ_STATE_PREFILL, SEQ_STATE_DECODE, SEQ_STATE_DONE };
 
-/* What the tier has of its prompt: not looked yet, waiting for its turn, on its way, looked after. */
+/* What the tier has of its prompt: nobody looked, it waits for its turn, on its way, done. */
 enum seq_tier { SEQ_TIER_NEW, SEQ_TIER_TURN, SEQ_TIER_RESTORING, SEQ_TIER_DONE };
 
 /* The pages of one group, in position order; the arrays belong to the slot. */
