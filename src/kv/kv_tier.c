@@ -765,23 +765,31 @@ static bool kv_tier_read_index(struct kv_tier *t, struct err *e)
     return ok ? kv_tier_sort(t, e) : err_set(e, ERR_MEMORY, "tier: no memory for the index");
 }
 
-/* Each group gets the same number of pages, in RAM and in files. */
+/* Files of a share of the limit, with their heads. */
+static void kv_tier_size_files(struct tier_places *p, uint64_t page_size, uint64_t share)
+{
+    struct tier_header h = {.page_size = page_size};
+    uint64_t file_max = base_min(TIER_FILE_BYTES, share / TIER_FILES_OF_LIMIT);
+    h.slots = tier_format_slots(page_size, file_max);
+    uint64_t files = share / tier_format_slot_offset(&h, h.slots);
+    p->file_slots = h.slots;
+    p->places_max = (uint32_t)base_min(files * h.slots, KV_TIER_ENTRIES_MAX / KV_GROUPS_MAX);
+}
+
+/* Each group gets about the same number of pages, in RAM and in files. */
 static bool kv_tier_size(struct kv_tier *t, struct err *e)
 {
     const struct kv_layout *l = t->o.layout;
-    uint64_t sum = 0, slots_sum = 0, entries = 0;
-    for (uint32_t g = 0; g < l->groups_count; g++) {
-        sum += l->page_size[g];
-        slots_sum += base_align(l->page_size[g], TIER_FORMAT_BLOCK) + TIER_FORMAT_RECORD_SIZE;
-    }
+    uint64_t sum = 0, entries = 0;
+    for (uint32_t g = 0; g < l->groups_count; g++)
+        sum += base_align(l->page_size[g], TIER_FORMAT_BLOCK);
     for (uint32_t g = 0; g < l->groups_count; g++) {
         struct tier_places *p = &t->groups[g];
-        uint64_t pages = t->o.disk ? t->o.disk_bytes / slots_sum : 0;
+        uint64_t size = base_align(l->page_size[g], TIER_FORMAT_BLOCK);
+        uint64_t share = t->o.disk_bytes / sum * size;
         uint64_t buffers = base_max(t->o.ram_bytes / sum, TIER_BUFFERS_MIN);
-        p->places_max = (uint32_t)base_min(pages, KV_TIER_ENTRIES_MAX / KV_GROUPS_MAX);
-        p->file_slots = tier_format_slots(l->page_size[g], TIER_FILE_BYTES);
-        p->file_slots = (uint32_t)base_min(p->file_slots,
-                                           base_max(p->places_max / TIER_FILES_OF_LIMIT, 1));
+        if (t->o.disk)
+            kv_tier_size_files(p, l->page_size[g], share);
         p->buffer_first = t->buffers_count;
         p->buffer_count = (uint32_t)base_min(buffers, KV_TIER_ENTRIES_MAX / KV_GROUPS_MAX);
         p->buffers_free = p->buffer_count;
@@ -790,8 +798,8 @@ static bool kv_tier_size(struct kv_tier *t, struct err *e)
         t->stats.disk_limit += p->places_max * l->page_size[g];
         entries += p->places_max + p->buffer_count;
         if (t->o.disk && p->places_max == 0)
-            return err_set(e, ERR_CONFIG, "spill_size: %llu bytes hold no page of %llu",
-                           (unsigned long long)t->o.disk_bytes, (unsigned long long)slots_sum);
+            return err_set(e, ERR_CONFIG, "spill_size: %llu bytes hold no file of pages of %zu",
+                           (unsigned long long)t->o.disk_bytes, l->page_size[g]);
         p->free = mem_new_array(t->o.mem, "tier", p->places_max + 1, sizeof *p->free, e);
         if (!p->free)
             return false;

@@ -1,0 +1,196 @@
+"""Prompts that survive a restart (BEHAVIOUR 8.12): the same words, read from disk; whatever happens
+to the files, only time is lost."""
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from conftest import SHOAL
+from server import TINY, Server, serving, wait_until
+
+WORDS = "".join(chr(97 + (i * i + i // 7) % 26) + (" " if i % 5 == 4 else "") for i in range(240))
+KINDS = [("llama.gguf", "f16"), ("llama.gguf", "int8"), ("gemma3.gguf", "f16"),
+         ("gemma3.gguf", "int8")]
+
+
+def started(home, spill, *args, model=TINY):
+    return serving(home, "-model", model, "-spill", str(spill), *args,
+                   env={"SHOAL_CACHE_SPILL_FLOOR": "1MiB"})
+
+
+def ask(server, text=WORDS, **more):
+    """(tokens read from the cache, what was said with its logprobs)"""
+    r = server.post("/v1/chat/completions", {
+        "model": server.model(), "messages": [{"role": "user", "content": text}], "seed": 5,
+        "max_tokens": 12, "logprobs": True, "ignore_eos": True, **more})
+    assert r.status == 200, r.body
+    got = r.json()
+    return got["usage"]["prompt_tokens_details"]["cached_tokens"], got["choices"]
+
+
+def tier(server, until=lambda ssd: True):
+    """The child tells its counts after a moment."""
+    def now():
+        models = server.get("/v1/cache").json()["models"]
+        return models[0].get("ssd") if models else None
+    wait_until(lambda: now() and until(now()))
+    return now()
+
+
+def pages_of(spill):
+    return sorted(f for f in spill.glob("*/pages-*.kv"))
+
+
+def shoal(spill, *words):
+    env = {"HOME": str(spill), "PATH": os.environ["PATH"], "SHOAL_CACHE_SPILL": str(spill)}
+    return subprocess.run([SHOAL, *words], capture_output=True, text=True, env=env, timeout=30)
+
+
+@pytest.mark.parametrize("name,kv", KINDS)
+def test_a_prompt_is_read_from_disk_after_a_restart_and_says_the_same(tmp_path, name, kv):
+    spill, model = tmp_path / "spill", os.path.join(os.path.dirname(TINY), name)
+    with started(tmp_path, spill, "-kv", kv, model=model) as server:
+        cold, first = ask(server)
+    assert cold == 0
+    with started(tmp_path, spill, "-kv", kv, model=model) as server:
+        cached, again = ask(server)
+        ssd = tier(server, lambda ssd: ssd["reads"] > 0)
+    assert cached >= 32 and cached % 32 == 0, cached
+    assert again == first
+    assert ssd["checksum_failures"] == 0 and ssd["off"] == ""
+    for f in pages_of(spill):
+        assert f.stat().st_mode & 0o777 == 0o600
+
+
+def test_another_kind_of_pages_finds_nothing(tmp_path):
+    with started(tmp_path, tmp_path / "spill") as server:
+        ask(server)
+    with started(tmp_path, tmp_path / "spill", "-kv", "int8") as server:
+        assert ask(server)[0] == 0
+
+
+def test_what_was_written_survives_kill_9(tmp_path):
+    spill = tmp_path / "spill"
+    with started(tmp_path, spill) as server:
+        first = ask(server)[1]
+    server = Server(tmp_path, "-model", TINY, "-spill", str(spill),
+                    env={"SHOAL_CACHE_SPILL_FLOOR": "1MiB"})
+    ask(server, "other words " + WORDS)
+    server.stop(signal.SIGKILL)
+    with started(tmp_path, spill) as server:
+        cached, again = ask(server)
+        assert cached >= 32 and again == first
+
+
+def damage_bit(path):
+    """In the second half: pages, not the header."""
+    data = bytearray(path.read_bytes())
+    for at in range(len(data) // 2, len(data), 512):
+        data[at] ^= 1
+    path.write_bytes(data)
+
+
+def damage_cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def damage_foreign(path):
+    path.write_bytes(b"GGUF" * 5000)
+
+
+def damage_empty(path):
+    path.write_bytes(b"")
+
+
+def damage_future(path):
+    data = bytearray(path.read_bytes())
+    data[8] = 2
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [damage_bit, damage_cut, damage_foreign, damage_empty,
+                                    damage_future], ids=lambda f: f.__name__)
+def test_a_damaged_file_costs_time_and_no_word(tmp_path, damage):
+    spill = tmp_path / "spill"
+    with started(tmp_path, spill) as server:
+        first = ask(server)[1]
+    files = pages_of(spill)
+    assert files
+    for f in files:
+        damage(f)
+    with started(tmp_path, spill) as server:
+        assert ask(server)[1] == first
+        if damage is not damage_cut:  # what is cut off is just not there
+            tier(server, lambda ssd: ssd["checksum_failures"] + ssd["files_refused"] > 0)
+        assert server.get("/health").status == 200
+    assert (damage is not damage_future) or files[0].exists()
+
+
+def test_a_directory_that_cannot_be_used_is_named_and_costs_nothing_else(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    with started(tmp_path, blocked / "spill") as server:
+        assert len(ask(server)[1]) == 1
+        assert "file" in tier(server, lambda ssd: ssd["off"])["off"]
+        assert "cache: " in server.errors()
+
+
+def test_a_directory_that_vanishes_costs_nothing_else(tmp_path):
+    spill = tmp_path / "spill"
+    with started(tmp_path, spill) as server:
+        first = ask(server)[1]
+        subprocess.run(["rm", "-rf", str(spill)], check=True)
+        assert ask(server)[1] == first
+    with started(tmp_path, spill) as server:
+        assert ask(server)[1] == first
+
+
+def test_a_second_server_on_the_directory_is_told_and_serves(tmp_path):
+    spill = tmp_path / "spill"
+    (tmp_path / "two").mkdir()
+    with started(tmp_path, spill) as one, started(tmp_path / "two", spill) as two:
+        assert ask(one)[1] == ask(two)[1]
+        assert tier(one)["off"] == ""
+        assert "another server" in tier(two, lambda ssd: ssd["off"])["off"]
+
+
+def test_the_limit_holds(tmp_path):
+    spill = tmp_path / "spill"
+    with started(tmp_path, spill, "-spill-size", "200KB") as server:
+        for i in range(12):
+            ask(server, f"{i} {WORDS}")
+        limit = tier(server, lambda ssd: ssd["limit"])["limit"]
+    assert 0 < limit <= 200000
+    with started(tmp_path, spill, "-spill-size", "200KB") as server:
+        assert tier(server)["bytes"] <= limit
+    assert sum(f.stat().st_size for f in pages_of(spill)) <= 200000
+
+
+def test_cache_shows_the_directory_and_clean_refuses_while_it_is_in_use(tmp_path):
+    spill = tmp_path / "spill"
+    with started(tmp_path, spill) as server:
+        ask(server)
+        clean = shoal(spill, "cache", "clean")
+        assert clean.returncode == 1 and "a server is using it" in clean.stderr
+        assert "in use" in shoal(spill, "cache", "-addr", f"127.0.0.1:{server.port}").stdout
+    shown = shoal(spill, "cache", "-addr", "127.0.0.1:1")
+    assert shown.returncode == 0 and re.search(r"llama +[\d.]+ [KM]B +1 ", shown.stdout), shown
+    raw = json.loads(shoal(spill, "cache", "-json", "-addr", "127.0.0.1:1").stdout)
+    assert raw["parts"][0]["model"] == "llama" and raw["server"] is None
+    assert raw["parts"][0]["in_use"] is False and raw["bytes"] > 0
+    assert shoal(spill, "cache", "clean", "-model", "nobody").returncode == 1
+    assert shoal(spill, "cache", "-model", "llama").returncode == 2
+    done = shoal(spill, "cache", "clean", "-model", "llama")
+    assert done.returncode == 0 and done.stdout.endswith("freed\n"), done
+    assert not pages_of(spill)
+    assert "nothing is stored" in shoal(spill, "cache", "-addr", "127.0.0.1:1").stdout
+
+
+def test_off_writes_nothing(tmp_path):
+    with serving(tmp_path, "-model", TINY, "-spill", "off") as server:
+        ask(server)
+        assert tier(server)["limit"] == 0 and tier(server)["off"] == ""
+    assert not (tmp_path / ".shoal" / "cache").exists()
