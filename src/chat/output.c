@@ -334,8 +334,8 @@ static uint32_t body_markers(const struct output *o, str *markers, uint32_t *ope
 {
     const struct output_row *r = o->o.format.calls;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < OUTPUT_CALL_OPENERS; i++) {
-        str s = output_call_opener(r, i);
+    for (uint32_t i = 0; i < OUTPUT_TABLE_OPENERS; i++) {
+        str s = output_table_begin(r, i);
         if (s.len)
             markers[n++] = s;
     }
@@ -389,7 +389,7 @@ enum output_shape_match output_shape_bare(const struct output_row *r, str text, 
 
 static bool body_step(struct output *o, enum output_shape_end end)
 {
-    str text = output_shape_rest(o), markers[OUTPUT_CALL_OPENERS + 3];
+    str text = output_shape_rest(o), markers[OUTPUT_TABLE_OPENERS + 3];
     uint32_t openers = 0;
     size_t at = 0, len = 0;
     if (text.len == 0)

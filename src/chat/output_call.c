@@ -148,15 +148,6 @@ bool output_call_wait(struct output *o, enum output_shape_end end)
 
 /* ---- Openers ---- */
 
-str output_call_opener(const struct output_row *r, uint32_t i)
-{
-    const str all[OUTPUT_CALL_OPENERS] = {r->section_open, r->call_open, r->also[0], r->also[1]};
-    str s = str_trim(all[i]);
-    if (s.len > 1 && str_ends(s, STR("[")))
-        s.len--;
-    return s;
-}
-
 str output_call_closer(str close)
 {
     str s = str_trim(close);
@@ -191,8 +182,8 @@ static bool open_step(struct output *o, enum output_shape_end end)
     size_t blanks = output_shape_blanks(text), len = 0;
     bool partly = false;
     text = str_from(text, blanks);
-    for (uint32_t i = 0; i < OUTPUT_CALL_OPENERS; i++) {
-        str s = output_call_opener(r, i);
+    for (uint32_t i = 0; i < OUTPUT_TABLE_OPENERS; i++) {
+        str s = output_table_begin(r, i);
         if (s.len == 0)
             continue;
         enum output_shape_match m = output_shape_is(text, s, &len);
@@ -244,6 +235,7 @@ static enum output_shape_match closer(struct output *o, str text, size_t *len)
         if (m == OUTPUT_SHAPE_YES) {
             o->call.has_fence = o->call.has_fence && !is_fence;
             o->call.is_odd = o->call.is_odd || !is_fence;
+            o->call.is_list = o->call.is_list && text.p[0] != ']';
             return m;
         }
         best = m > best ? m : best;
@@ -304,7 +296,8 @@ bool output_call_after(struct output *o, enum output_shape_end end)
         start_next(o, look);
         return true;
     }
-    if (text.p[0] == '}' || text.p[0] == ']') { /* one too many */
+    if (text.p[0] == '}' || text.p[0] == ']') { /* one too many, or the end of a list */
+        o->call.is_list = o->call.is_list && text.p[0] != ']';
         output_shape_drop(o, 1);
         o->call.is_odd = true;
         return true;

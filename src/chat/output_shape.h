@@ -44,9 +44,6 @@ size_t output_shape_blanks(str text);      /* at its beginning */
 size_t output_shape_blanks_last(str text); /* at its end */
 
 /* --- output_call.c: calls --- */
-#define OUTPUT_CALL_OPENERS 4
-/* What begins a call, "" for none; a list's bracket is not part of it, nor of a closer. */
-str output_call_opener(const struct output_row *r, uint32_t i);
 str output_call_closer(str close);
 /* From BODY: the undecided text begins with an opener. */
 void output_call_start(struct output *o, bool is_bare);

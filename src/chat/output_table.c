@@ -201,3 +201,12 @@ bool output_table_can_name(const struct output_row *row, str name)
         ok = name.p[i] == 0 || !strchr(" \t\r\n<>{}[]()\"`", name.p[i]);
     return ok;
 }
+
+str output_table_begin(const struct output_row *r, uint32_t i)
+{
+    const str all[OUTPUT_TABLE_OPENERS] = {r->section_open, r->call_open, r->also[0], r->also[1]};
+    str s = str_trim(all[i]);
+    if (s.len > 1 && str_ends(s, STR("[")))
+        s.len--;
+    return s;
+}

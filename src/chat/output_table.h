@@ -86,6 +86,11 @@ BASE_USE_RESULT bool output_table_choose(struct output_format *out, str name,
  * ends; into text[size], cut there. "" for is_bare formats without an opener. */
 str output_table_opener(const struct output_row *row, char *text, size_t size);
 
+/* What a reader takes for the beginning of a call, "" for none: section_open, call_open and the
+ * other ones, without blanks at the ends; a list's bracket is not part of it.
+ * i < OUTPUT_TABLE_OPENERS. */
+#define OUTPUT_TABLE_OPENERS 4
+str output_table_begin(const struct output_row *r, uint32_t i);
 /* Whether this format can say a tool of that name: a JSON string holds any, other heads end at
  * blanks, quotes and brackets. */
 bool output_table_can_name(const struct output_row *row, str name);

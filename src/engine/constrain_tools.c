@@ -116,14 +116,18 @@ static bool tools_channels(struct constrain_write *w, uint32_t to[2])
     return true;
 }
 
-/* A call at once, or behind one message of reasoning. */
+/* A call at once, or behind one message of reasoning, in which no other message may begin. */
 static uint32_t tools_channel_forced(struct constrain_write *w, uint32_t call)
 {
     struct gram *g = w->g;
-    const str end = STR("<|end|>");
+    const str marks[] = {STR("<|end|>"), STR("<|start|>"), STR("<|channel|>"), STR("<|message|>"),
+                         STR("<|constrain|>"), STR("<|call|>"), STR("<|return|>")};
+    uint32_t to[countof(marks)];
     uint32_t direct = gram_marker(g, str_trim(w->row->call_open), call);
-    uint32_t next = gram_marker(g, STR(TOOLS_START), direct);
-    const struct gram_free f = {.markers = &end, .to = &next, .count = 1};
+    to[0] = gram_marker(g, STR(TOOLS_START), direct);
+    for (size_t i = 1; i < countof(marks); i++)
+        to[i] = tools_dead(g);
+    const struct gram_free f = {.markers = marks, .to = to, .count = countof(marks)};
     uint32_t inside = gram_open(g, &f);
     if (w->ask->begin != OUTPUT_BEGIN_FRESH)
         return inside; /* the prompt opened a message */
@@ -173,17 +177,74 @@ bool constrain_tools_bind(const struct constrain_ask *ask)
     return ask->tools != NULL && ask->tools->rows_count > 0;
 }
 
+/* What chat/output takes for the beginning of a call, each with where it leads; those of a row are
+ * not prefixes of each other. */
+struct tools_openers {
+    str marks[OUTPUT_TABLE_OPENERS];
+    uint32_t to[OUTPUT_TABLE_OPENERS], count;
+};
+
+static void tools_opener(struct tools_openers *o, str mark, uint32_t to)
+{
+    for (uint32_t i = 0; i < o->count; i++)
+        if (str_starts(mark, o->marks[i]) || str_starts(o->marks[i], mark))
+            return;
+    if (mark.len == 0)
+        return;
+    o->marks[o->count] = mark;
+    o->to[o->count++] = to;
+}
+
+/* What of a row's text follows its opener. */
+static str tools_behind(str text, str opener)
+{
+    return str_from(text, str_find(text, opener) + opener.len);
+}
+
+/* Every opener, though the usual one is section and call together: a model may leave out the
+ * section, take the name of another, or begin with the name. first: behind section and call. */
+static bool tools_every_opener(struct constrain_write *w, uint32_t first, uint32_t rest,
+                               struct tools_openers *o)
+{
+    const struct output_row *r = w->row;
+    struct gram *g = w->g;
+    bool may_call = w->ask->rq->tool_choice != API_TOOL_CHOICE_NONE, is_tags = false;
+    bool is_last = w->ask->one_call || r->is_call_last;
+    uint32_t alone = first, after = is_last ? gram_end(g) : rest;
+    str open[OUTPUT_TABLE_OPENERS];
+    for (uint32_t i = 0; i < countof(open); i++)
+        open[i] = output_table_begin(r, i);
+    is_tags = r->shape == OUTPUT_SHAPE_TAGS && open[2].len;
+    if (may_call && r->section_open.len && open[1].len && !tools_call(w, after, &alone))
+        return false;
+    uint32_t call = tools_text(g, r->call_open, first), named = first;
+    if (open[0].len)
+        tools_opener(o, open[0], may_call ? tools_text(g, tools_behind(r->section_open, open[0]),
+                                                       call) : first);
+    tools_opener(o, open[1], alone);
+    for (uint32_t i = 2; i < countof(open); i++) {
+        bool is_name = is_tags && str_eq(open[i], str_trim(r->name_open));
+        uint32_t close = may_call && is_name
+                             ? tools_text(g, r->args_close, tools_text(g, r->call_close, after))
+                             : first;
+        if (may_call && is_name && !tools_named(w, r->name_close, close, &named))
+            return false;
+        bool is_section = is_tags && !is_name && may_call;
+        tools_opener(o, open[i], is_name ? named : is_section ? gram_bytes(g, STR("\n"), call)
+                                                              : first);
+    }
+    return true;
+}
+
 /* Free text with calls in it; for a ban of calls `first` leads nowhere. */
-static bool tools_free_root(struct constrain_write *w, str opener, uint32_t first, uint32_t text,
+static bool tools_free_root(struct constrain_write *w, uint32_t first, uint32_t text,
                             uint32_t *root)
 {
     const struct output_row *row = w->row;
-    str markers[3] = {opener};
-    uint32_t to[3] = {first, first, first}, count = opener.len > 0;
-    for (size_t i = 0; i < countof(row->also) && row->shape == OUTPUT_SHAPE_OBJECT; i++)
-        if (row->also[i].len)
-            markers[count++] = row->also[i];
-    const struct gram_free f = {.markers = markers, .to = to, .count = count, .can_end = true};
+    struct tools_openers o = {.count = 0};
+    if (!tools_every_opener(w, first, text, &o))
+        return false;
+    const struct gram_free f = {.markers = o.marks, .to = o.to, .count = o.count, .can_end = true};
     uint32_t open = gram_open(w->g, &f);
     if (text != GRAM_NONE)
         gram_fill(w->g, text, open);
@@ -206,7 +267,7 @@ static bool tools_root(struct constrain_write *w, uint32_t answer, uint32_t *roo
     if (choice != API_TOOL_CHOICE_NONE && !tools_calls(w, rest, &first))
         return false;
     if (is_free)
-        return tools_free_root(w, opener, first, rest, root);
+        return tools_free_root(w, first, rest, root);
     uint32_t opened = tools_text(w->g, opener, first);
     const uint32_t ways[] = {opened, answer};
     *root = choice == API_TOOL_CHOICE_NONE ? answer
