@@ -69,7 +69,8 @@ endif
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
-        bench-serve bench-tok bench-grammar test-schema run install dist deb wheel clean \
+        bench-serve bench-agents \
+        bench-tok bench-grammar test-schema run install dist deb wheel clean \
         soak FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -392,6 +393,11 @@ SERVE_MODEL = $(BUILD)/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 SERVE_MADE = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(PEER_SERVER)
 bench-serve: $(SERVE_MADE) models ## a fleet, beside llama.cpp's server: ROUNDS=3
 	@bench/serve/serve.py -rounds $(or $(ROUNDS),3) -peer $(PEER_SERVER) $(SERVE_MODEL)
+
+# Traces of coding agents, deterministic from SEED, to both servers one after the other.
+bench-agents: $(BUILD)/shoal $(PEER_SERVER) models ## prefixes of a fleet: AGENTS=16
+	@bench/agents/agents.py -agents $(or $(AGENTS),16) -steps $(or $(STEPS),14) \
+	    -seed $(or $(SEED),1) -peer $(PEER_SERVER) $(or $(MODEL),$(SERVE_MODEL))
 
 # English and code of this repository, one megabyte; the peers: bench/tok/tok_peer.py.
 $(BUILD)/bench/%: bench/%.c $(LIB)
