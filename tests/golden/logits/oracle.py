@@ -15,7 +15,7 @@ import struct
 import sys
 
 import numpy as np
-from gguf import GGUFReader
+from gguf import GGUFReader, GGUFValueType
 from gguf.quants import dequantize
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
@@ -47,9 +47,26 @@ def rope(x, base, interleaved):
     return np.stack([p, q], -1).reshape(x.shape) if interleaved else np.concatenate([p, q], -1)
 
 
+class Reader(GGUFReader):
+    """Steps over arrays of strings: the package makes three objects of each token, most of the time
+    of a run, and no formula here reads one."""
+
+    def _get_field_parts(self, orig_offs, raw_type):
+        kinds = self.data[orig_offs:orig_offs + 4].view("<u4")
+        if raw_type != GGUFValueType.ARRAY or kinds[0] != GGUFValueType.STRING:
+            return super()._get_field_parts(orig_offs, raw_type)
+        data = memoryview(self.data)
+        (count,) = struct.unpack_from("<Q", data, orig_offs + 4)
+        at = orig_offs + 12
+        for _ in range(count):
+            at += 8 + struct.unpack_from("<Q", data, at)[0]
+        whole = self.data[orig_offs:at]
+        return at - orig_offs, [whole], [0], [GGUFValueType.ARRAY, GGUFValueType.UINT8]
+
+
 class Model:
     def __init__(self, path):
-        reader = GGUFReader(path)
+        reader = Reader(path)
         self.tensors = {t.name: t for t in reader.tensors}
         self.cache = {}
         fields = reader.fields
