@@ -280,8 +280,8 @@ static size_t in_of(enum qtype type, size_t i)
 }
 
 /* Columns of shape i: past every tile's edge where `is_chosen`, which over the types meets every
- * shape with every fill. In the full tier the other pairs run too, over fewer columns; ref has no
- * tiles, so they are enough for it. */
+ * shape with every fill. In the full tier the other pairs run too, over fewer columns, except at
+ * ref, which has no tiles. The long tier has the whole product. */
 static size_t columns_of(const struct kern *t, size_t i, bool is_chosen)
 {
     if (t->is_long || (t->is_full && is_chosen && !t->is_ref))
@@ -296,11 +296,12 @@ static void check_type(struct kern *t, enum act act, enum qtype type)
         for (unsigned f = 0; f < KERN_FILL_COUNT; f++) {
             bool is_spread = f == KERN_FILL_OUTLIER && quant_table[type].act_block == 256;
             bool is_chosen = f == (i * 2 + (unsigned)type + (unsigned)act) % KERN_FILL_COUNT;
-            if (!t->is_full && !is_spread && !is_chosen)
+            bool is_all = t->is_long || (t->is_full && !t->is_ref); /* ref is its own truth */
+            if (!is_all && !is_spread && !is_chosen)
                 continue;
             struct problem p = {.type = type, .act = act, .fill = (enum kern_fill)f,
                                 .rows = rows[i], .in = in_of(type, i),
-                                .columns = columns_of(t, i, is_chosen || i == 3)};
+                                .columns = columns_of(t, i, is_chosen)};
             fill_problem(t, &p);
             check_problem(t, &p);
         }

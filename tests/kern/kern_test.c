@@ -1,5 +1,6 @@
 #include "kern/kern.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,9 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "--bench") == 0)
         return kern_bench(argc > 2 && *argv[2] ? argv[2] : NULL,
                           argc > 3 && *argv[3] ? argv[3] : NULL);
+    /* Blocks come and go by the hundred thousand: a quarter of the time went into pages. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 28);
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);
     struct cpu_kernels ref;
     const char *tier = getenv("TEST_TIER");
     struct kern t = {.ref = &ref, .is_long = tier && !strcmp(tier, "long")};
