@@ -76,6 +76,9 @@ struct arch {
     const char *name; /* "llama": docs/models/llama.md, tests/golden/llama/ */
     const char *const *file_names; /* GGUF architectures, NULL-terminated */
     const char *const *ignored;    /* globs of tensors that may lie unused in a file, NULL-term. */
+    /* Keys that read_hparams takes though block_read refuses them from all others (check_unknown in
+     * block.c has the list): ".logit_scale"; NULL-terminated, or NULL: none. */
+    const char *const *honoured;
     /* Fills hp (zeroed by arch_read). ERR_FORMAT, ERR_UNSUPPORTED name the key. */
     bool (*read_hparams)(struct hparams *hp, const struct model_file *f, struct err *e);
     /* Appends the whole model to an empty plan; the caller expands and finishes it. */

@@ -200,9 +200,17 @@ static bool read_experts(struct hparams *hp, const struct model_file *f, struct 
            read_gate(hp, f, e);
 }
 
-/* Keys that change what a model computes and that no family here honours: other than off they make
- * it another model. */
-static bool check_unknown(const struct model_file *f, struct err *e)
+static bool is_honoured(const struct arch *a, const char *key)
+{
+    for (size_t i = 0; a->honoured && a->honoured[i]; i++)
+        if (strcmp(a->honoured[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* Keys that change what a model computes: other than off they make it another model, unless its
+ * family says that it honours them. */
+static bool check_unknown(const struct arch *a, const struct model_file *f, struct err *e)
 {
     static const struct {
         const char *key;
@@ -226,7 +234,7 @@ static bool check_unknown(const struct model_file *f, struct err *e)
     };
     for (size_t i = 0; i < countof(keys); i++) {
         struct model_value v;
-        if (!model_file_find(f, keys[i].key, &v))
+        if (is_honoured(a, keys[i].key) || !model_file_find(f, keys[i].key, &v))
             continue;
         double x = v.type == MODEL_TYPE_BOOL                               ? v.b
                    : v.type == MODEL_TYPE_F32 || v.type == MODEL_TYPE_F64 ? v.f64
@@ -294,7 +302,7 @@ bool block_read(struct hparams *hp, const struct model_file *f, enum op_rope_kin
            block_read_f32_or(f, ".attention.layer_norm_rms_epsilon", hp->eps, &hp->eps, e) &&
            read_vocab(hp, f, e) && read_layers(hp, f, e) && read_heads(hp, f, e) &&
            read_rope(hp, f, kind, e) && read_experts(hp, f, e) && read_pooling(hp, f, e) &&
-           check_unknown(f, e);
+           check_unknown(hp->arch, f, e);
 }
 
 bool block_read_window(struct hparams *hp, const struct model_file *f, uint32_t window,

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "arch/block.h"
 #include "tensor/weights.h"
 #include "unit/arch/family.h"
 
@@ -321,6 +322,30 @@ static void test_plans_are_as_written_down(void **state)
     }
 }
 
+static void test_a_scale_that_a_family_honours_is_taken_and_its_others_are_not(void **state)
+{
+    (void)state;
+    static const char *const honoured[] = {".logit_scale", NULL};
+    const struct arch family = {.name = "made-up", .honoured = honoured};
+    static const char *const keys[] = {".logit_scale", ".residual_scale"};
+    for (size_t i = 0; i < countof(keys); i++) {
+        int fd;
+        struct err e = {0};
+        struct model_file *file = NULL;
+        struct hparams *hp = calloc(1, sizeof *hp);
+        hp->arch = &family;
+        struct family_key key = {keys[i], 'f', 0.5, NULL};
+        struct family_change change = {.key = &key};
+        assert_true(model_file_open(&file, family_file(family_of("llama"), NULL, &change, &fd), &e));
+        bool is_read = block_read(hp, file, OP_ROPE_NEOX, &e);
+        if (is_read != (i == 0) || (!is_read && !strstr(e.text, keys[i])))
+            fail_msg("%s: %s: \"%s\"", keys[i], is_read ? "taken" : "refused", e.text);
+        model_file_close(file);
+        family_drop(fd);
+        free(hp);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_an_unknown_architecture_is_named),
         cmocka_unit_test(test_a_number_that_cannot_be_is_refused_by_its_key),
         cmocka_unit_test(test_keys_reach_the_plan_and_those_that_are_off_change_nothing),
+        cmocka_unit_test(test_a_scale_that_a_family_honours_is_taken_and_its_others_are_not),
         cmocka_unit_test(test_plans_are_as_written_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
