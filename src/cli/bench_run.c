@@ -357,8 +357,7 @@ static bool bench_run_load(struct bench *b, struct err *e)
     int64_t begin = chrono_ns(&chrono_real);
     if (!config_is(c, "engine.threads", "auto"))
         o.threads = (uint32_t)config_number(c, "engine.threads");
-    if (!model_plan_open(&b->plan, b->model.path.p, config_text(c, "engine.backend"), &b->arena,
-                         e))
+    if (!model_plan_open(&b->plan, b->model.path.p, c, &b->arena, e))
         return false;
     const struct backend *k = b->plan->backend;
     bool ok = k->open(&b->device, &o, e) &&

@@ -110,13 +110,13 @@ static const struct hub_model *can_run_smallest(const struct can_run *r)
 /* Reads more of the header until it is whole; what is wrong with it then is wrong. */
 static void can_run_read_model(struct can_run *r, const struct hub_model *m)
 {
-    str backend = config_text(r->c->config, "engine.backend"), first = {NULL, 0};
+    str first = {NULL, 0};
     bool is_done = false;
     for (uint64_t size = CAN_RUN_FIRST; size <= CAN_RUN_MOST && !is_done; size *= 4) {
         r->why = (struct err){0};
         if (!can_run_fetch_all(r, m, size, &first, &r->why))
             return;
-        is_done = model_plan_open(&r->plan, first.p, backend, &r->arena, &r->why) ||
+        is_done = model_plan_open(&r->plan, first.p, r->c->config, &r->arena, &r->why) ||
                   r->why.code == ERR_UNSUPPORTED || size >= m->size;
     }
     if (r->plan) {

@@ -124,8 +124,7 @@ static void fit_size_installed(struct fit *f, const struct library_entry *m)
         return;
     }
     arena_init(&arena, FIT_ARENA_MAX);
-    str backend = config_text(f->c->config, "engine.backend");
-    if (model_plan_open(&plan, m->path.p, backend, &arena, &why)) {
+    if (model_plan_open(&plan, m->path.p, f->c->config, &arena, &why)) {
         struct step_limits limits = {.rows_max = 512, .seqs_max = 64, .outs_max = 64};
         uint32_t context = plan->hp.n_ctx < SIZING_TOKENS ? plan->hp.n_ctx : SIZING_TOKENS;
         x->weights = plan->weights.bytes;

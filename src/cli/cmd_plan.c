@@ -70,7 +70,7 @@ static void cmd_plan_add_memory(struct buf *out, const struct plan_report *r)
     buf_add_printable(out, model_file_arch(r->model->file));
     buf_printf(out, ", context %u as trained, cache ", r->model->hp.n_ctx);
     buf_add_size(out, budget_token_size(&r->model->layout));
-    buf_add_z(out, " a token\nmemory      ");
+    buf_printf(out, " a token (%s)\nmemory      ", kv_type_name(r->model->layout.type));
     if (r->ram)
         buf_add_size(out, r->ram);
     else
@@ -147,6 +147,8 @@ static void cmd_plan_put(struct buf *out, const struct plan_report *r)
     json_put_u64(&w, r->model->hp.n_ctx);
     json_key_z(&w, "kv_per_token");
     json_put_u64(&w, budget_token_size(&r->model->layout));
+    json_key_z(&w, "kv");
+    json_put_text_z(&w, kv_type_name(r->model->layout.type));
     json_key_z(&w, "ram");
     json_put_u64(&w, r->ram);
     json_key_z(&w, "weights");
@@ -193,8 +195,16 @@ static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c, st
     r->is_gpu = info.memory_free != 0;
     if (cmd_is_given(c, "ram") && r->is_gpu)
         return err_set(e, ERR_USAGE, "plan: -ram counts where the CPU computes; add -backend cpu");
+    if (cmd_is_given(c, "gpu-mem") && !r->is_gpu)
+        return err_set(e, ERR_USAGE, "plan: -gpu-mem counts where a GPU computes; here it is %s",
+                       k->name);
+    if (r->is_gpu && r->model->layout.type != KV_TYPE_F16)
+        return err_set(e, ERR_UNSUPPORTED, "plan: %s: K and V as %s are not built", k->name,
+                       kv_type_name(r->model->layout.type));
     machine_read(&m);
     r->ram = r->is_gpu ? info.memory_free : machine_ram_free(&m);
+    if (cmd_is_given(c, "gpu-mem"))
+        r->ram = (uint64_t)cmd_number(c, "gpu-mem");
     if (cmd_is_given(c, "ram"))
         r->ram = (uint64_t)cmd_number(c, "ram");
     return true;
@@ -210,8 +220,7 @@ static bool cmd_plan_run(struct cmd_context *c, struct err *e)
         return false;
     arena_init(&arena, PLAN_ARENA_MAX);
     buf_init(&out, PLAN_OUT_MAX);
-    str backend = config_text(c->config, "engine.backend");
-    bool ok = model_plan_open(&report.model, found.path.p, backend, &arena, e) &&
+    bool ok = model_plan_open(&report.model, found.path.p, c->config, &arena, e) &&
               cmd_plan_room(&report, c, e);
     if (ok) {
         cmd_plan_fill(&report, c);
@@ -237,8 +246,10 @@ static const struct cmd_flag cmd_plan_flags[] = {
      .value = "SIZE",
      .spec = {.type = CONFIG_TYPE_SIZE, .min = 1, .max = INT64_MAX},
      .help = "plan for so much memory (what is free now)"},
-    {.name = "kv", .value = "TYPE", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
-    {.name = "gpu-mem", .value = "SIZE", .spec = {.type = CONFIG_TYPE_SIZE}, .is_later = true},
+    {.name = "gpu-mem",
+     .value = "SIZE",
+     .spec = {.type = CONFIG_TYPE_SIZE, .min = 1, .max = INT64_MAX},
+     .help = "plan for so much memory of the GPU (what is free now)"},
     {.name = "peers", .value = "LIST", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
 };
 

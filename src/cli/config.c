@@ -93,7 +93,7 @@ const struct config_row config_rows[] = {
     FLAG("engine.batch", INT(0, 8192), "0", "batch", "serve", "prompt tokens of a step, 32 or more; 0: auto")
     FLAG("engine.keep_alive", {.type = CONFIG_TYPE_DURATION}, "5m", "keepalive", "serve", "an idle model stays so long; 0: unload at once, negative: stay")
     LATER("engine.deterministic", BOOL, "false")
-    FLAG("engine.kv", WORDS("f16 int8"), "f16", "kv", "run serve",
+    FLAG("engine.kv", WORDS("f16 int8"), "f16", "kv", "run plan serve",
          "form of the KV cache: int8 takes half the memory of f16")
     LATER("engine.draft", TEXT, "auto")
     ROW("engine.min_residency", DURATION, "20s", "a model keeps its place so long")

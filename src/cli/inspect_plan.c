@@ -30,7 +30,8 @@ static void inspect_plan_add_text(struct buf *out, const struct model_plan *m)
     buf_add_size(out, inspect_plan_scratch(m));
     buf_printf(out, " at %u rows\nkv       ", BUDGET_BATCH_AUTO);
     buf_add_size(out, budget_token_size(&m->layout));
-    buf_printf(out, " a token (f16), %u page groups", m->layout.groups_count);
+    buf_printf(out, " a token (%s), %u page groups", kv_type_name(m->layout.type),
+               m->layout.groups_count);
     for (uint32_t g = 0; g < m->layout.groups_count; g++)
         if (m->layout.window[g])
             buf_printf(out, ", window %u", m->layout.window[g]);
@@ -117,8 +118,7 @@ static void inspect_plan_put(struct buf *out, const struct model_plan *m)
 bool inspect_plan(struct inspect *in, struct err *e)
 {
     struct model_plan *m;
-    if (!model_plan_open(&m, in->model.path.p, config_text(in->c->config, "engine.backend"),
-                         in->c->arena, e))
+    if (!model_plan_open(&m, in->model.path.p, in->c->config, in->c->arena, e))
         return false;
     if (in->as_json)
         inspect_plan_put(&in->out, m);

@@ -11,6 +11,7 @@
 #define SHOAL_CLI_MODEL_PLAN_H
 
 #include "arch/arch.h"
+#include "cli/config.h"
 #include "tensor/backend.h"
 #include "tensor/weights.h"
 
@@ -23,10 +24,10 @@ struct model_plan {
     struct kv_layout layout;
 };
 
-/* backend: as for backend_table_pick. Everything but the file lies in a. ERR_FORMAT,
+/* For engine.backend with pages of engine.kv. Everything but the file lies in a. ERR_FORMAT,
  * ERR_UNSUPPORTED, ... as the steps say. */
-bool model_plan_open(struct model_plan **out, const char *path, str backend, struct arena *a,
-                     struct err *e) BASE_USE_RESULT;
+bool model_plan_open(struct model_plan **out, const char *path, const struct config *config,
+                     struct arena *a, struct err *e) BASE_USE_RESULT;
 void model_plan_close(struct model_plan *m); /* NULL is allowed */
 
 #endif

@@ -59,5 +59,23 @@ def test_the_table_says_what_was_assumed(shoal):
                  "CONCURRENT    CONTEXT       TOKENS", "choice      2048 tokens a conversation",
                  "caveat"):
         assert text in done.stdout
-    done = shoal("plan", "-kv", "int8", tiny("llama"))
-    assert (done.returncode, done.stderr) == (2, "shoal: plan: -kv is not built yet\n")
+    done = shoal("plan", "-peers", "a:1", tiny("llama"))
+    assert (done.returncode, done.stderr) == (2, "shoal: plan: -peers is not built yet\n")
+
+
+def test_pages_are_counted_in_the_form_that_serve_would_give_them(shoal, tmp_path):
+    f16, int8 = plan(shoal, "llama"), plan(shoal, "llama", "-kv", "int8")
+    assert (f16["kv"], int8["kv"]) == ("f16", "int8")
+    # a byte a value, a scale of two bytes per head and side: 3 layers, 2 heads, 32 + 32 columns
+    assert int8["kv_per_token"] == 3 * 2 * (32 + 32 + 2 * 2)
+    config = tmp_path / "shoal.yaml"
+    config.write_text("engine: {activations: float}\n")
+    as_float = plan(shoal, "llama", "-config", str(config))
+    assert (as_float["kv"], as_float["kv_per_token"]) == ("f32", 2 * f16["kv_per_token"])
+    assert " a token (int8)" in shoal("plan", "-kv", "int8", tiny("llama")).stdout
+
+
+def test_memory_of_a_gpu_that_is_not_used_is_refused(shoal):
+    done = shoal("plan", "-backend", "cpu", "-gpu-mem", "8G", tiny("llama"))
+    assert done.returncode == 2
+    assert "-gpu-mem counts where a GPU computes; here it is cpu" in done.stderr
