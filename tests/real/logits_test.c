@@ -16,8 +16,6 @@
 
 #define CHUNK         256u
 #define POSITIONS_MIN 2000u
-/* Of the pages of int8: what they add shows in half as many. */
-#define POSITIONS_KV 1000u
 
 struct fixture {
     FILE *f;
@@ -119,7 +117,7 @@ static void run_sequence(struct model_run *m, struct fixture *x, struct score *s
             take(x, top, x->top * sizeof *top);
             add_position(s, &r, x->top, logits + (size_t)i * x->vocab, x->vocab,
                          at + i + 1 < all ? ids[at + i + 1] : -1);
-            if (part && s->positions == POSITIONS_KV)
+            if (part && s->positions == POSITIONS_MIN)
                 *part = *s;
         }
     }
@@ -132,7 +130,7 @@ static void run_sequence(struct model_run *m, struct fixture *x, struct score *s
 }
 
 /* The first `positions` of the texts; 0: all, which peer.txt's figures are of. `part`, if not NULL,
- * gets what stood after the first POSITIONS_KV: one run serves two cases. */
+ * gets what stood after the first POSITIONS_MIN: one run serves two cases. */
 static struct score run_model(const char *file, const char *name, enum act act, size_t positions,
                               bool is_kv_int8, struct score *part)
 {
@@ -208,7 +206,7 @@ static void check_int8(const char *file, const char *name, double more_max)
     if (!(kl <= 1.02 * peer_kl && perplexity <= peer_perplexity))
         fail_msg("%s, int8 activations: mean KL %g, perplexity %g; llama.cpp has %g and %g", name,
                  kl, perplexity, peer_kl, peer_perplexity);
-    struct score kv = run_model(file, name, ACT_INT8, POSITIONS_KV, true, NULL);
+    struct score kv = run_model(file, name, ACT_INT8, POSITIONS_MIN, true, NULL);
     assert_int_equal(f16.positions, kv.positions);
     double kl_kv = kv.kl / (double)kv.positions, kl_f16 = f16.kl / (double)f16.positions;
     print(name, "int8, KV int8", &kv);
@@ -239,19 +237,19 @@ static void test_qwen2_with_float_activations_equals_the_truth(void **state)
     check_float(QWEN2);
 }
 
-static void test_smollm2_with_int8_is_as_near_as_llama_cpp_and_kv_of_int8_costs_little(void **state)
+static void test_smollm2_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little(void **state)
 {
     (void)state;
     check_int8(SMOLLM2, 1e-3);
 }
 
-static void test_gemma3_with_int8_is_as_near_as_llama_cpp_and_kv_of_int8_costs_little(void **state)
+static void test_gemma3_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little(void **state)
 {
     (void)state;
     check_int8(GEMMA3, 2e-3);
 }
 
-static void test_qwen2_with_int8_is_as_near_as_llama_cpp_and_kv_of_int8_costs_little(void **state)
+static void test_qwen2_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little(void **state)
 {
     (void)state;
     check_int8(QWEN2, 3e-2); /* a bias 100 times what tells its keys apart */
@@ -263,9 +261,9 @@ int main(void)
         cmocka_unit_test(test_smollm2_with_float_activations_equals_the_truth),
         cmocka_unit_test(test_gemma3_with_float_activations_equals_the_truth),
         cmocka_unit_test(test_qwen2_with_float_activations_equals_the_truth),
-        cmocka_unit_test(test_smollm2_with_int8_is_as_near_as_llama_cpp_and_kv_of_int8_costs_little),
-        cmocka_unit_test(test_gemma3_with_int8_is_as_near_as_llama_cpp_and_kv_of_int8_costs_little),
-        cmocka_unit_test(test_qwen2_with_int8_is_as_near_as_llama_cpp_and_kv_of_int8_costs_little),
+        cmocka_unit_test(test_smollm2_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little),
+        cmocka_unit_test(test_gemma3_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little),
+        cmocka_unit_test(test_qwen2_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
