@@ -336,7 +336,8 @@ static void test_a_scale_that_a_family_honours_is_taken_and_its_others_are_not(v
         hp->arch = &family;
         struct family_key key = {keys[i], 'f', 0.5, NULL};
         struct family_change change = {.key = &key};
-        assert_true(model_file_open(&file, family_file(family_of("llama"), NULL, &change, &fd), &e));
+        const char *path = family_file(family_of("llama"), NULL, &change, &fd);
+        assert_true(model_file_open(&file, path, &e));
         bool is_read = block_read(hp, file, OP_ROPE_NEOX, &e);
         if (is_read != (i == 0) || (!is_read && !strstr(e.text, keys[i])))
             fail_msg("%s: %s: \"%s\"", keys[i], is_read ? "taken" : "refused", e.text);
