@@ -31,7 +31,8 @@ struct api_health {
     uint32_t running, queued;
     uint64_t queued_tokens;
     float prefill_tokens_per_s, decode_tokens_per_s; /* recent; 0 = not measured */
-    uint32_t restarts;
+    uint32_t restarts;    /* children that were replaced; wedges: those that stood still */
+    uint32_t wedges;
 };
 
 struct api_provider {

@@ -44,6 +44,18 @@ static void cmd_legs_cell(struct buf *out, str text, size_t width)
     buf_printf(out, "%*s  ", len < width ? (int)(width - len) : 0, "");
 }
 
+/* "cut 12s ago: upstream: the reply ended..." below the leg's row. */
+static void cmd_legs_error(struct buf *out, struct json row, struct arena *a)
+{
+    struct json e = json_member(row, "last_error");
+    if (json_kind(e) != JSON_KIND_OBJECT)
+        return;
+    buf_printf(out, "%18slast error: %.*s, %.*s ago: ", "",
+               STR_ARG(cmd_legs_text(e, "class", a)), STR_ARG(cmd_legs_age(e, "at", a)));
+    buf_add_printable(out, cmd_legs_text(e, "text", a));
+    buf_add_byte(out, '\n');
+}
+
 static void cmd_legs_row(struct buf *out, struct json row, struct arena *a)
 {
     struct json first = json_member(row, "ttft_ms");
@@ -59,6 +71,7 @@ static void cmd_legs_row(struct buf *out, struct json row, struct arena *a)
                (long long)cmd_legs_number(row, "openings"));
     cmd_legs_cell(out, cmd_legs_text(row, "model", a), 0);
     buf_add_byte(out, '\n');
+    cmd_legs_error(out, row, a);
 }
 
 /* "model=claude-* agent=batch-*" or "everything". */

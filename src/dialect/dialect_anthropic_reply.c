@@ -381,6 +381,19 @@ static bool on_done(struct buf *out, struct dialect_state *st, enum api_done rea
 
 /* ---- Entry points ---- */
 
+void dialect_anthropic_reply_shut(struct buf *out, struct dialect_state *st)
+{
+    if (own(st)->shown == 0)
+        return;
+    struct buf json = dialect_write_piece();
+    struct json_writer w = json_writer(&json);
+    json_open_object(&w);
+    dialect_write_text_z(&w, "type", "content_block_stop");
+    dialect_write_u64(&w, "index", own(st)->shown - 1);
+    own(st)->shown = 0;
+    close_event(out, &json, &w, "content_block_stop");
+}
+
 static bool on_event(struct buf *out, struct dialect_state *st, const struct api_event *ev)
 {
     bool is_text = ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING;
@@ -421,9 +434,15 @@ void dialect_anthropic_reply_event(struct buf *out, struct dialect_state *st, ui
     } else if (ev->kind == API_EVENT_DONE && ev->done.reason == API_DONE_CANCELLED) {
         api_error_set(&e, ERR_CANCELLED, "", STR(""), "the request was cancelled");
         dialect_anthropic_reply_error(out, st, &e);
-    } else if (!on_event(out, st, ev)) {
-        dialect_write_too_long(st, &e);
-        dialect_anthropic_reply_error(out, st, &e);
+    } else {
+        if (own(st)->open == ANTHROPIC_NONE) /* an upstream's, which it did not end */
+            dialect_anthropic_reply_shut(out, st);
+        if (!on_event(out, st, ev)) {
+            dialect_write_too_long(st, &e);
+            dialect_anthropic_reply_error(out, st, &e);
+        }
+        bool is_open = st->stream && own(st)->open != ANTHROPIC_NONE;
+        own(st)->shown = is_open ? own(st)->blocks_count : 0;
     }
 }
 

@@ -26,12 +26,15 @@ struct dialect_anthropic_state {
     bool omits_thinking; /* display: omitted */
     uint32_t blocks_count; /* opened so far */
     enum dialect_anthropic_block open;
+    uint32_t shown;        /* streamed: index + 1 of the block that is open at the client */
     size_t open_from;      /* not streamed: where the open block begins */
     uint64_t hash;         /* of the open block's reasoning */
     uint64_t tokens_count; /* COUNT */
     uint32_t prompt_tokens, cached_tokens; /* as known at the start */
 };
 
+/* Ends the block that is open at the client, if one is: an upstream may leave it open. */
+void dialect_anthropic_reply_shut(struct buf *out, struct dialect_state *st);
 /* The word of a `stop_reason`. */
 const char *dialect_anthropic_reply_reason(const struct dialect_state *st, enum api_done reason);
 void dialect_anthropic_reply_event(struct buf *out, struct dialect_state *st, uint32_t choice,

@@ -122,22 +122,31 @@ static struct dialect_anthropic_state *anthropic(struct dialect_state *st)
     return (struct dialect_anthropic_state *)st;
 }
 
-/* Which block is open now, and how many there were: what another leg goes on from. */
-static void follow_block(struct dialect_state *st, struct json v)
+/* Which block is open now, and how many there were: what another leg goes on from. One that the
+ * upstream leaves open in front of the next, or of the end, is ended here. False: the line ends a
+ * block that is ended already. */
+static bool follow_block(struct buf *out, struct dialect_state *st, struct json v)
 {
     struct json type = json_member(v, "type");
     struct json block = json_member(json_member(v, "content_block"), "type");
     uint64_t index = 0;
-    if (json_text_eq(type, STR("content_block_stop")))
+    if (json_text_eq(type, STR("content_block_stop"))) {
+        bool was_open = anthropic(st)->shown > 0;
         anthropic(st)->open = ANTHROPIC_NONE;
+        anthropic(st)->shown = 0;
+        return was_open;
+    }
     if (!json_text_eq(type, STR("content_block_start")) ||
         !json_u64(json_member(v, "index"), &index))
-        return;
+        return true;
+    dialect_anthropic_reply_shut(out, st);
     anthropic(st)->blocks_count = (uint32_t)base_min(index, UINT32_MAX - 1) + 1;
     anthropic(st)->open = json_text_eq(block, STR("text"))       ? ANTHROPIC_TEXT
                           : json_text_eq(block, STR("thinking")) ? ANTHROPIC_THINKING
                           : json_text_eq(block, STR("tool_use")) ? ANTHROPIC_CALL
                                                                  : ANTHROPIC_OTHER;
+    anthropic(st)->shown = anthropic(st)->blocks_count;
+    return true;
 }
 
 static bool is_anthropic_end(struct json v)
@@ -200,8 +209,9 @@ static void anthropic_line(struct buf *out, struct dialect_state *st, str text, 
     struct json type = json_member(l.v, "type"), message = json_member(l.v, "message");
     bool is_start = json_text_eq(type, STR("message_start"));
     buf_add(&name, json_text(type, &l.a));
-    follow_block(st, l.v);
-    if ((is_start && *has_begun) || (is_anthropic_end(l.v) && !st->is_over)) {
+    if (!follow_block(out, st, l.v)) {
+        buf_clear(&json); /* a block that is closed already */
+    } else if ((is_start && *has_begun) || (is_anthropic_end(l.v) && !st->is_over)) {
         buf_clear(&json); /* a ping began the stream already; more came behind this end */
     } else if (is_start) {
         json_open_object(&w);
@@ -214,6 +224,7 @@ static void anthropic_line(struct buf *out, struct dialect_state *st, str text, 
         json_close_object(&w);
         *has_begun = true;
     } else if (json_text_eq(type, STR("message_delta"))) {
+        dialect_anthropic_reply_shut(out, st);
         put_message_delta(&w, &l, st);
     } else {
         buf_add(&json, text);
@@ -233,7 +244,9 @@ void dialect_raw_anthropic(struct buf *out, struct dialect_state *st, const stru
         write_ours(out, st, 0, ev);
         return;
     }
+    uint32_t shown = anthropic(st)->shown;
     keep_in_step(st, 0, ev);
+    anthropic(st)->shown = shown; /* of what was dropped nothing is at the client */
     st->choices[0].content.len = 0; /* blanks that our form holds back are out */
     while (str_split(&rest, '\n', &line))
         if (line.len)

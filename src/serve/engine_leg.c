@@ -11,6 +11,7 @@
 #include "wire/pipe.h"
 
 #define ENGINE_LEG_TICK_MS 250
+#define ENGINE_LEG_END_MS 500 /* of a child whose pipe is closed, and of nothing else */
 #define ENGINE_LEG_HEALTHY_MS 10000 /* of progress: crashes before it are forgotten */
 #define ENGINE_LEG_RETRY_MS 60000   /* after a crash loop */
 #define ENGINE_LEG_OOM_SCORE 500    /* a child goes first */
@@ -64,7 +65,7 @@ struct engine_leg {
     int64_t moved_ms;   /* when progress was seen last */
     int64_t heard_ms;   /* when a frame came last */
     int64_t healthy_ms; /* progress since the last start */
-    uint32_t crashes, restarts;
+    uint32_t crashes, restarts, wedges;
     bool was_faulted, is_stopping;
     int64_t stop_ms; /* is_stopping: when it is killed */
 };
@@ -304,6 +305,7 @@ static void engine_leg_crashed(struct engine_leg *l, const struct err *why, enum
     }
     l->crashes = l->healthy_ms >= ENGINE_LEG_HEALTHY_MS ? 1 : l->crashes + 1;
     l->restarts++;
+    l->wedges += fault == API_FAULT_ENGINE_WEDGED;
     l->state = API_HEALTH_RESTARTING;
     l->why = *why;
     engine_leg_again(l);
@@ -332,9 +334,14 @@ static void engine_leg_on_end(void *ctx, const struct err *broken)
     }
     struct proc_end end;
     struct err why;
-    char text[80] = "no reason known";
+    char text[80] = "it closed its pipe and lived on";
     (void)broken;
-    if (proc_wait(&l->proc, 50, &end))
+    /* The pipe is closed before a large memory is given back, so its end may take a moment; for
+     * that it is waited anyway when the child is dropped. One that does not end is killed first. */
+    bool has_ended = proc_wait(&l->proc, ENGINE_LEG_END_MS, &end);
+    if (!has_ended)
+        proc_signal(&l->proc, SIGKILL);
+    else
         proc_end_text(end, text, sizeof text);
     err_set(&why, ERR_ENGINE, "the engine child ended: %s", text);
     if (l->was_faulted)
@@ -698,7 +705,7 @@ static void engine_leg_health(void *self, struct api_health *out)
         .queued_tokens = l->beat.tokens_queued,
         .prefill_tokens_per_s = l->beat.prefill_tokens_per_s,
         .decode_tokens_per_s = l->beat.decode_tokens_per_s,
-        .restarts = l->restarts,
+        .restarts = l->restarts, .wedges = l->wedges,
         .progress_age_ms = l->pipe ? loop_ms() - l->moved_ms : 0,
     };
 }

@@ -301,6 +301,20 @@ static str exchange_value(str note, const char *name)
     return STR("");
 }
 
+/* The reply goes on at another leg: the log names all, in order; a reply whose headers are still to
+ * come (it is not streamed) shows it there. */
+static void exchange_moves(struct exchange *x, const struct dialect_ping *p)
+{
+    x->m.leg = arena_printf(&x->arena, "%.*s>%.*s", STR_ARG(x->m.leg), STR_ARG(p->to));
+    if (http_conn_has_begun(x->conn))
+        return;
+    str first = x->substituted.len ? exchange_value(x->substituted, "from") : p->from;
+    str why = x->substituted.len ? exchange_value(x->substituted, "reason") : p->reason;
+    x->substituted = arena_printf(&x->arena, "from=%.*s; to=%.*s; reason=%.*s", STR_ARG(first),
+                                  STR_ARG(p->to), STR_ARG(why));
+    x->st->leg = arena_copy(&x->arena, p->to);
+}
+
 /* What attempt says about legs: a header, a comment, a member of `shoal`; no warning. */
 static bool exchange_takes(struct exchange *x, const struct api_event *ev)
 {
@@ -320,6 +334,7 @@ static bool exchange_takes(struct exchange *x, const struct api_event *ev)
                                  .reason = exchange_value(text, "reason")};
         if (!str_to_u64(exchange_value(text, "sent"), &p.sent))
             p.sent = 0;
+        exchange_moves(x, &p);
         if (x->st->stream && http_conn_has_begun(x->conn))
             x->dialect->write_ping(&x->out, x->st, &p);
     } else {
@@ -422,17 +437,22 @@ void exchange_on_batch(void *ctx, const struct api_batch *b)
     p->credit(p->self, b->request_id, (uint32_t)api_batch_weight(b));
     exchange_keep(x, b);
     bool was_queued = false;
+    uint32_t ids_count = b->ids_count;
     for (uint32_t i = 0; i < b->events_count && !x->st->is_over; i++) {
         struct api_event ev = b->events[i];
         was_queued = was_queued || ev.kind == API_EVENT_QUEUED;
         exchange_filter(x, &ev);
+        if (ev.kind == API_EVENT_USAGE) { /* what an engine sampled is part of its usage */
+            metrics_tokens(x->set->o.metrics, &x->m, ids_count, loop_ms());
+            ids_count = 0;
+        }
         exchange_note(x, &ev);
         exchange_name_model(x, &ev);
         exchange_tell_miss(x, &ev);
         if (!exchange_takes(x, &ev))
             x->dialect->write_event(&x->out, x->st, b->choice, &ev);
     }
-    metrics_tokens(x->set->o.metrics, &x->m, b->ids_count, loop_ms());
+    metrics_tokens(x->set->o.metrics, &x->m, ids_count, loop_ms());
     if (!was_queued || !exchange_refuse_late(x))
         exchange_flush(x);
 }

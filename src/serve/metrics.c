@@ -254,11 +254,14 @@ void metrics_usage(struct metrics *m, struct metrics_request *r, const struct ap
                    int64_t now)
 {
     r->usage = *u;
-    if (r->output_tokens || !r->model)
+    if (!r->model)
         return;
-    r->prompt_tokens = u->prompt_tokens;
-    r->cached_tokens = u->cached_tokens;
-    metrics_tokens(m, r, u->output_tokens, now);
+    if (u->prompt_tokens) {
+        r->prompt_tokens = u->prompt_tokens;
+        r->cached_tokens = u->cached_tokens;
+    }
+    if (u->output_tokens > r->output_tokens) /* what an upstream said, and told only now */
+        metrics_tokens(m, r, u->output_tokens - r->output_tokens, now);
 }
 
 void metrics_miss(struct metrics *m, const struct metrics_request *r, str reason)

@@ -59,7 +59,8 @@ void metrics_begin(struct metrics *m, struct metrics_request *r, const struct ap
                    str model);
 void metrics_started(struct metrics *m, struct metrics_request *r, const struct api_started *s,
                      int64_t now);
-/* What a reply came to. An upstream gives no ids: what it counted is counted here, at the end. */
+/* What a reply came to, over all legs. An upstream gives no ids: what it counted is counted here,
+ * at the end, beside the ids of an engine that began or ended it. */
 void metrics_usage(struct metrics *m, struct metrics_request *r, const struct api_usage *u,
                    int64_t now);
 /* Its prompt was read again for no need (BEHAVIOUR 5.10). After metrics_started. */

@@ -363,6 +363,7 @@ static void models_leg_health(void *self, struct api_health *out)
         sum.prefill_tokens_per_s += h.prefill_tokens_per_s;
         sum.decode_tokens_per_s += h.decode_tokens_per_s;
         sum.restarts += h.restarts;
+        sum.wedges += h.wedges;
         if (h.progress_age_ms > sum.progress_age_ms)
             sum.progress_age_ms = h.progress_age_ms;
     }

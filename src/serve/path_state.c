@@ -339,9 +339,13 @@ static void path_state_put_models(struct buf *out, const struct path_state_view 
     }
     path_state_put_pages(out, v);
     path_state_put_head(out, "engine_restarts_total", "counter", "Children that were replaced.");
-    for (size_t i = 0; i < v->count; i++)
+    for (size_t i = 0; i < v->count; i++) {
+        const struct api_health *h = &v->rows[i].health;
         path_state_put_gauge(out, "engine_restarts_total", v->rows[i].name, ",reason=\"crash\"",
-                             v->rows[i].health.restarts);
+                             h->restarts - h->wedges);
+        path_state_put_gauge(out, "engine_restarts_total", v->rows[i].name, ",reason=\"wedged\"",
+                             h->wedges);
+    }
 }
 
 static void path_state_put_steps(struct buf *out, str model, const char *phase,

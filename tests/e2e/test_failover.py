@@ -190,6 +190,8 @@ def test_G04_G05_with_another_leg_every_fault_gives_the_whole_text(table, whole,
         if before is False or (before is None and "shoal-substituted" in r.headers):
             reason = r.headers["shoal-substituted"].rsplit("=", 1)[1]
             assert reason in (class_, "cooling" if class_ == "rate_limit" else class_), what
+        elif before and not stream:
+            assert r.headers["shoal-substituted"].endswith(f"; reason={class_}"), what
         elif before and stream:
             assert b'"phase":"failover"' in r.body and f'"reason":"{class_}"'.encode() in r.body
         if before:
@@ -257,7 +259,8 @@ def test_G09_G11_G14_an_open_breaker_gets_nothing_and_tells_why(tmp_path):
         table = subprocess.run([SHOAL, "legs", "-addr", f"127.0.0.1:{server.port}"],
                                stdout=subprocess.PIPE, check=True,
                                env={"HOME": str(tmp_path)}).stdout.decode()
-        assert re.search(r"^cloud +upstream +forced_closed ", table, re.M)
+        assert re.search(r"^cloud +upstream +forced_closed .*\n +last error: http_5xx, "
+                         r"\ds ago: leg cloud: upstream answered 500: ", table, re.M), table
         assert "everything: cloud > desk; now cloud" in table.replace("model=*", "everything")
     stub.stop()
     other.stop()
@@ -443,6 +446,8 @@ def test_kill_9_of_an_engine_under_streams_loses_and_repeats_nothing(tmp_path):
             got = run(model, kill)
             assert not left and [t for t, _, _ in got] == whole, (model, names)
             assert all(end in ("stop", "length") for _, end, _ in got)
+            assert "the engine child ended: signal 9 (Killed)" in server.errors()
+            assert "no reason known" not in server.errors()
             if model == "both":
                 assert any(legs and [x["leg"] for x in legs] == ["one", "two"]
                            for _, _, legs in got)
@@ -465,9 +470,37 @@ def test_an_engine_that_stands_still_is_called_wedged_and_gone_on_from(tmp_path)
 
         text, end, legs = run_stream(server, "both", "a", 48, stop, temperature=0)
         assert stopped and (text, end) == (whole, "length")
+        assert server.metric('shoal_engine_restarts_total{model="one",reason="wedged"}') == 1
+        assert server.metric('shoal_engine_restarts_total{model="one",reason="crash"}') == 0
         assert [(x["leg"], x["reason"]) for x in legs] == [("one", "engine_wedged"), ("two", None)]
         wait_until(lambda: len([m for m in server.get("/v1/status").json()["models"]
                                 if m["state"] == "loaded"]) == 2, 60)
+
+
+def test_the_log_of_a_reply_over_two_legs_counts_what_both_said(tmp_path):
+    stub = Stub(tmp_path)
+    path = two_engines(tmp_path)
+    path.write_text(config_of(
+        {"one": {"kind": "engine", "model": "one"},
+         "desk": {"kind": "upstream", "dialect": "openai", "model": "x",
+                  "continue": "final_message", "url": f"http://127.0.0.1:{stub.port}"}},
+        [{"match": {"model": "both"}, "legs": ["one", "desk"]}],
+        [f"sources: {{dirs: [{tmp_path / 'models'}]}}", "engine: {ctx: 2048}"]))
+    with serving(tmp_path, "-config", str(path), "-model", "one") as server:
+        wait_until(lambda: server.get("/v1/status").json()["models"][0]["state"] == "loaded", 60)
+        killed = []
+
+        def kill():
+            if not killed:
+                killed.append(server.get("/v1/status").json()["models"][0]["pid"])
+                os.kill(killed[0], signal.SIGKILL)
+
+        _, end, legs = run_stream(server, "both", "a", 400, kill, temperature=0)
+        assert [leg["leg"] for leg in legs] == ["one", "desk"] and end
+        out = sum(leg["output_tokens"] for leg in legs)
+        line = [n for n in server.errors().splitlines() if 'leg="one>desk"' in n]
+        assert len(line) == 1 and f"out={out} " in line[0], (out, line, server.errors()[-600:])
+    stub.stop()
 
 
 def test_fleet_of_150_agents_on_a_cloud_that_hangs_at_a_random_moment(tmp_path):

@@ -103,6 +103,47 @@ static void add_event(struct buf *out, const char *json)
     buf_printf(out, "event: x\ndata: %s\n\n", json);
 }
 
+/* Ended here, in front of the next block and of the end. */
+static void test_a_block_that_an_upstream_leaves_open_is_closed(void **state)
+{
+    static const char text[] = "{\"type\":\"content_block_start\",\"index\":%d,"
+                               "\"content_block\":{\"type\":\"%s\",\"text\":\"\"}}";
+    static const char delta[] = "{\"type\":\"content_block_delta\",\"index\":%d,\"delta\":{"
+                                "\"type\":\"text_delta\",\"text\":\"a\"}}";
+    static const char stop[] = "{\"type\":\"content_block_stop\",\"index\":%d}";
+    struct passing a;
+    struct buf in;
+    char line[200];
+    size_t at = 0;
+    (void)state;
+    buf_init(&in, 1 << 16);
+    add_event(&in, START);
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, text, i, "text");
+        add_event(&in, line);
+        snprintf(line, sizeof line, delta, i);
+        add_event(&in, line);
+    }
+    add_event(&in, "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},"
+                   "\"usage\":{\"output_tokens\":2}}");
+    add_event(&in, "{\"type\":\"message_stop\"}");
+    pass_init(&a, "POST /v1/messages", MESSAGES);
+    pass_bytes(&a, in.p);
+    str got = buf_view(&a.p.out);
+    for (int i = 0; i < 2; i++) { /* each once, behind its text */
+        snprintf(line, sizeof line, stop, i);
+        size_t next = str_find(got, str_of(line));
+        assert_true(next != STR_NONE && next > at);
+        assert_true(str_find(str_from(got, next + 1), str_of(line)) == STR_NONE);
+        at = next;
+    }
+    snprintf(line, sizeof line, text, 1, "text");
+    assert_true(str_find(got, STR("\"index\":0}")) < str_find(got, str_of(line)));
+    assert_true(str_find(str_from(got, at), STR("message_delta")) != STR_NONE);
+    pass_end(&a);
+    buf_deinit(&in);
+}
+
 static void test_what_only_anthropic_knows_reaches_its_client(void **state)
 {
     struct passing a;
@@ -383,6 +424,7 @@ static void test_a_wrong_stop_reason_of_anthropic_is_put_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_block_that_an_upstream_leaves_open_is_closed),
         cmocka_unit_test(test_what_only_anthropic_knows_reaches_its_client),
         cmocka_unit_test(test_another_leg_goes_on_in_the_open_block),
         cmocka_unit_test(test_what_only_a_chat_server_knows_reaches_its_client),
