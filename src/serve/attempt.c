@@ -41,7 +41,7 @@ struct attempt {
     uint32_t count;
     uint64_t key;
     struct transcript script;
-    bool has_script;
+    bool has_script, is_back; /* is_back: it came through this server already */
     struct arena keep, arena, scratch; /* request's; attempt's; batch's */
     struct loop_timer timer;
     int64_t wait_ms;  /* when it began to wait for a leg, 0: it did not */
@@ -270,7 +270,9 @@ static int attempt_pick(struct attempt *a, struct router_reason *why)
     for (uint32_t i = 0; i < a->count; i++) {
         legs_sync(a->legs, a->at[i]);
         c[i] = (struct router_candidate){.leg = &a->at[i]->leg, .is_tried = a->tried[i]};
-        if (a->at[i]->remote)
+        if (a->at[i]->remote && a->is_back)
+            c[i].lacks = "an end of the loop";
+        else if (a->at[i]->remote)
             c[i].lacks = dialect_client_lacks(legs_dialect(a->at[i]), &a->at[i]->upstream, a->rq);
     }
     return router_pick(c, a->count, &a->needs, loop_ms(), why);
@@ -400,6 +402,11 @@ static void attempt_why_none(const struct attempt *a, const struct router_reason
                       "no leg of the route may be asked now");
         if (why->again_ms != INT64_MAX)
             e->retry_after_ms = why->again_ms > now ? why->again_ms - now : 1;
+        return;
+    }
+    if (a->is_back) { /* as an upstream's failure: the leg that led here failed, the next may not */
+        api_error_set(e, ERR_UPSTREAM, "", STR("Shoal-Via"), "the request came through this server "
+                      "already: leg %s, or one behind it, leads back here", a->at[0]->name);
         return;
     }
     if (strcmp(why->all_lack, "context") != 0) {
@@ -765,6 +772,7 @@ static bool attempt_init(struct attempt *a, struct api_error *e)
     a->has_script = has_text;
     a->key = router_key(rq->session, rq);
     a->needs = leg_needs_of(rq, leg_estimate_tokens(rq));
+    a->is_back = legs_is_back(a->legs, rq);
     return attempt_gather(a, e);
 }
 

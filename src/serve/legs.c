@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "serve/attempt.h"
+#include "serve/remote_headers.h"
 
 #define LEGS_ARENA_MAX ((size_t)16 << 20)
 #define LEGS_TICK_MS 1000
@@ -47,6 +48,7 @@ struct legs {
     struct sticky sticky;
     struct map attempts; /* the exchange's id to struct attempt */
     struct chrono_rng rng;
+    char via[17]; /* this server's name in Shoal-Via, another one at each start */
     struct loop_timer tick;
     struct legs_counted failovers[LEGS_FAILOVERS_MAX];
     uint32_t failovers_count;
@@ -67,7 +69,7 @@ static bool legs_open_remote(struct legs *l, struct legs_generation *g, uint32_t
         .url = r->url, .ca_file = r->ca_file, .auth = r->auth, .key = r->key,
         .upstream = {.model = STR(""), .caps = r->caps, .tokens_max = r->output_max},
         .context_max = r->context_max, .requests_max = r->inflight_max,
-        .health_path = r->health_path, .check_ms = LEGS_CHECK_MS};
+        .health_path = r->health_path, .check_ms = LEGS_CHECK_MS, .via = str_of(l->via)};
     static const enum dialect_continue hows[LEG_CONTINUE_COUNT_] = {
         [LEG_CONTINUE_NONE] = DIALECT_CONTINUE_NONE,
         [LEG_CONTINUE_PREFILL] = DIALECT_CONTINUE_PREFILL,
@@ -484,6 +486,7 @@ bool legs_open(struct legs **out, const struct legs_options *o, struct err *e)
     map_init(&l->attempts, LEGS_REQUESTS_MAX);
     digest_random(&seed, sizeof seed);
     chrono_rng_init(&l->rng, seed);
+    snprintf(l->via, sizeof l->via, "%016llx", (unsigned long long)(seed * 0x9e3779b97f4a7c15u));
     bool ok = l->sticky.rows || err_set(e, ERR_MEMORY, "serve: no memory for sessions");
     if (!ok || !legs_prepare(l, &none, &l->now, e) ||
         !rehearsal_open(&l->rehearsal, o->loop, e) ||
@@ -626,6 +629,10 @@ void legs_restore(struct legs *l, const struct legs_known *k)
 
 struct sticky *legs_sticky(struct legs *l) { return &l->sticky; }
 struct api_provider legs_local(const struct legs *l) { return l->local; }
+bool legs_is_back(const struct legs *l, const struct api_request *rq)
+{
+    return remote_headers_is_back(str_of(l->via), rq);
+}
 struct loop *legs_loop(const struct legs *l) { return l->o.loop; }
 struct rehearsal *legs_rehearsal(struct legs *l) { return l->rehearsal; }
 bool legs_rehearses(const struct legs *l) { return l->rehearses; }

@@ -134,6 +134,8 @@ void legs_write_metrics(struct legs *l, struct buf *out);
 struct legs_generation *legs_ref(struct legs *l);
 void legs_unref(struct legs_generation *g);
 struct api_provider legs_local(const struct legs *l);
+/* The request passed this very server: a leg leads back here, and no upstream gets it again. */
+bool legs_is_back(const struct legs *l, const struct api_request *rq);
 struct loop *legs_loop(const struct legs *l);
 struct rehearsal *legs_rehearsal(struct legs *l);
 bool legs_rehearses(const struct legs *l); /* has there been a drill? */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define REMOTE_HEADERS_LINE_MAX 8192u
+#define REMOTE_HEADERS_VIA_MAX 200u /* of a few names; Shoal-Hop ends longer ways */
 
 void remote_headers_init(struct remote_headers *h)
 {
@@ -72,13 +73,32 @@ uint64_t remote_headers_hops(const struct api_request *rq)
     return value.len && str_to_u64(value, &hops) ? hops : 0;
 }
 
+bool remote_headers_is_back(str via, const struct api_request *rq)
+{
+    return str_find(remote_headers_find(rq, "shoal-via"), via) != STR_NONE;
+}
+
+/* Names of the servers that the request passed, oldest first, and ours. */
+static void remote_headers_add_via(struct remote_headers *h, const struct remote_leg_options *o,
+                                   const struct api_request *rq)
+{
+    str before = remote_headers_find(rq, "shoal-via");
+    if (o->via.len == 0)
+        return;
+    before = before.len <= REMOTE_HEADERS_VIA_MAX ? before : STR("");
+    str all = arena_printf(&h->a, "%.*s%s%.*s", STR_ARG(before), before.len ? ", " : "",
+                           STR_ARG(o->via));
+    remote_headers_add(h, "shoal-via: ", all);
+}
+
 void remote_headers_fill(struct remote_headers *h, const struct remote_leg_options *o,
-                                const struct api_request *rq)
+                         const struct api_request *rq)
 {
     char hops[24];
     snprintf(hops, sizeof hops, "%llu", (unsigned long long)remote_headers_hops(rq) + 1);
     remote_headers_add(h, "content-type: application/json", STR(""));
     remote_headers_add(h, "shoal-hop: ", str_of(hops));
+    remote_headers_add_via(h, o, rq);
     remote_headers_add_key(h, o, rq);
     remote_headers_add_kept(h, o, rq);
     if (o->upstream.how == DIALECT_CONTINUE_SHOAL && rq->agent.len)

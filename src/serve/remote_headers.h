@@ -32,6 +32,8 @@ void remote_headers_add_key(struct remote_headers *h, const struct remote_leg_op
 /* All lines of a request. */
 void remote_headers_fill(struct remote_headers *h, const struct remote_leg_options *o,
                          const struct api_request *rq);
+/* Has the request passed the server of that name? By its Shoal-Via. */
+bool remote_headers_is_back(str via, const struct api_request *rq);
 /* How many shoals a request has passed before this one: its Shoal-Hop. */
 uint64_t remote_headers_hops(const struct api_request *rq);
 

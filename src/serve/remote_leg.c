@@ -757,7 +757,7 @@ bool remote_leg_open(struct remote_leg **out, const struct remote_leg_options *o
     list_init(&l->calls);
     arena_init(&l->keep, (size_t)1 << 20);
     str *const views[] = {&l->o.name, &l->o.url, &l->o.ca_file, &l->o.key, &l->o.health_path,
-                          &l->o.upstream.model};
+                          &l->o.upstream.model, &l->o.via};
     for (size_t i = 0; i < countof(views); i++)
         *views[i] = arena_copy(&l->keep, *views[i]);
     l->o.upstream.name = l->o.name;

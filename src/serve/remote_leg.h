@@ -56,6 +56,7 @@ struct remote_leg_options {
     uint32_t context_max;       /* 0 = not checked */
     uint32_t requests_max;      /* max_inflight */
     str health_path;            /* "" = the dialect's free one */
+    str via;                    /* this server's random name in Shoal-Via; "" = none is told */
     int64_t check_ms;           /* at least so long between two free checks */
 };
 

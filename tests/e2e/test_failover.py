@@ -10,6 +10,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -821,6 +822,31 @@ def test_G06_a_refrain_loses_nothing_when_another_leg_sings_on(tmp_path, cut):
     assert second.asked[0][1]["messages"][-1] == {"role": "assistant", "content": song[:cut]}
     first.stop()
     second.stop()
+
+
+def test_a_leg_that_leads_back_here_is_seen_under_any_name(tmp_path):
+    stub = Stub(tmp_path)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    path = tmp_path / "config.yaml"
+    leg = {"kind": "upstream", "dialect": "openai", "model": "m"}
+    path.write_text(config_of(
+        {"self": {**leg, "url": f"http://localhost:{port}"},
+         "lone": {**leg, "model": "alone", "url": f"http://127.1:{port}"},
+         "desk": {**leg, "url": f"http://127.0.0.1:{stub.port}"}},
+        [{"match": {"model": "m"}, "legs": ["self", "desk"]},
+         {"match": {"model": "alone"}, "legs": ["lone"]}], ["probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path), "-addr", f"127.0.0.1:{port}") as server:
+        r = ask(server, "openai", "m", False)
+        assert r.status == 200 and len(read_whole("openai", r.body).split()) == WORDS
+        assert server.metric('shoal_leg_requests_total{leg="self",model="m",class="http_5xx"') == 1
+        assert r.headers["shoal-substituted"] == "from=self; to=desk; reason=http_5xx"
+        assert server.metric('shoal_leg_requests_total{leg="desk",model="m",class="ok"') == 1
+        assert server.metric('shoal_leg_requests_total{leg="desk"') == 1  # no blame for a loop
+        r = ask(server, "openai", "alone", False)
+        assert r.status == 502 and b"came through this server already" in r.body, r.body
+    stub.stop()
 
 
 def test_a_leg_beyond_its_own_total_is_gone_on_from(tmp_path):
