@@ -143,6 +143,19 @@ static bool config_legs_read_dialect(struct config_legs *r, const struct config_
                    STR_ARG(str_sub(n->text, 0, 40)));
 }
 
+/* "host", "host:port", "[v6]:port": is there no port, or one from 1 to 65535? */
+static bool config_legs_has_good_port(str host)
+{
+    size_t close = str_find_byte(host, ']'), colon;
+    uint64_t port = 0;
+    if (close != STR_NONE)
+        host = str_from(host, close + 1);
+    colon = str_find_byte(host, ':');
+    if (colon == STR_NONE)
+        return close == STR_NONE || host.len == 0;
+    return str_to_u64(str_from(host, colon + 1), &port) && port >= 1 && port <= 65535;
+}
+
 /* "http://host:port/base": without a slash at the end, and without /v1. */
 static bool config_legs_read_url(struct config_legs *r, const struct config_yaml *n, struct err *e)
 {
@@ -158,6 +171,9 @@ static bool config_legs_read_url(struct config_legs *r, const struct config_yaml
     if (!at || host.len == 0 || host.p[0] == '/' || host.p[0] == ':' || !is_plain)
         return err_set(e, ERR_CONFIG, "http://HOST or https://HOST without user, query and "
                        "fragment expected, got \"%.*s\"", STR_ARG(str_sub(n->text, 0, 80)));
+    if (!config_legs_has_good_port(str_sub(host, 0, str_find_byte(host, '/'))))
+        return err_set(e, ERR_CONFIG, "a port 1..65535 expected behind the host, got \"%.*s\"",
+                       STR_ARG(str_sub(n->text, 0, 80)));
     if (str_ends(url, STR("/v1")))
         return err_set(e, ERR_CONFIG, "the part before /v1 expected, got \"%.*s\"",
                        STR_ARG(str_sub(n->text, 0, 80)));
