@@ -389,6 +389,18 @@ struct api_loading engine_leg_loading(const struct engine_leg *l)
     return (struct api_loading){1, 1};
 }
 
+struct engine_leg_counts engine_leg_counts(const struct engine_leg *l)
+{
+    (void)l;
+    return (struct engine_leg_counts){0, 0};
+}
+
+str engine_leg_stats(const struct engine_leg *l)
+{
+    (void)l;
+    return STR("");
+}
+
 const struct api_beat *engine_leg_beat(const struct engine_leg *l) { return &l->beat; }
 
 int engine_leg_pid(const struct engine_leg *l)
