@@ -177,6 +177,8 @@ struct api_resume {
     uint32_t partials_count;
 };
 
+#define API_WEIGHT_MAX 1000u
+
 struct api_note { str code, text; }; /* code: BEHAVIOUR 5.13 */
 
 /* Every number with a range, once: field of struct api_request, its type, lowest, highest value.
@@ -265,6 +267,7 @@ struct api_request {
     str owner, scope; /* of the key. scope: root of the prefix cache, "" = public */
     enum api_cache cache;
     enum api_priority priority;
+    uint32_t weight; /* of its agent among others, by configuration; 0 = 1 */
     enum api_truncate truncate;
     uint32_t context_max; /* prompt + reply of this request; 0 = the model's */
     int64_t time_s;       /* Unix seconds: the clock that templates see */

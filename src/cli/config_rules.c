@@ -93,9 +93,10 @@ static bool config_rules_set(struct quota_rules *r, enum config_rules_what what,
         r->given |= API_GIVEN(REPLAY);
         return true;
     case CONFIG_RULES_WEIGHT:
-        break;
+        r->weight = (uint32_t)v->number;
+        return true;
     }
-    return err_set(e, ERR_UNSUPPORTED, "not built yet");
+    return err_set(e, ERR_INTERNAL, "no such rule");
 }
 
 bool config_rules_field(struct quota_rules *r, const struct config_yaml *n, struct arena *a,

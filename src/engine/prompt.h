@@ -80,6 +80,7 @@ struct job {
     int64_t credit; /* bytes that may still be sent */
     bool is_held, is_started;
     uint64_t order; /* of arrival */
+    uint32_t share; /* account of its agent */
 };
 
 /* Moves m's arena and its decoded request into a new job, which lies in that arena. NULL: no room;

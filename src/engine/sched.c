@@ -30,6 +30,7 @@ static bool sched_init_set(struct sched *s, struct err *e)
         {(void **)&s->victim_seqs, m->seqs_max, sizeof *s->victim_seqs},
         {(void **)&s->rows, m->seqs_max, sizeof *s->rows},
         {(void **)&s->admitted, m->seqs_max, sizeof *s->admitted},
+        {(void **)&s->shares, 1, sizeof *s->shares},
         {(void **)&s->slot_pages, (size_t)m->seqs_max * KV_GROUPS_MAX, sizeof *s->slot_pages},
     };
     for (size_t i = 0; i < countof(arrays); i++) {
@@ -169,6 +170,7 @@ static void sched_usage(const struct sched *s, const struct job *j, struct api_u
 
 static void sched_free(struct sched *s, struct job *j)
 {
+    sched_share_leave(s->shares, j->share);
     for (uint32_t c = 0; c < j->choices; c++) {
         if (s->blocked == &j->seqs[c])
             s->blocked = NULL;
@@ -266,6 +268,7 @@ void sched_submit(struct sched *s, struct job *j)
     struct seq_options o = {.vocab = s->o.vocab, .loop_tokens = s->o.loop_tokens};
     struct err why;
     j->order = s->arrivals++;
+    j->share = sched_share_enter(s->shares, j->rq.owner, j->rq.agent, j->rq.weight);
     j->credit = s->o.credit ? s->o.credit : INT64_MAX / 2;
     j->arrived_ns = j->arrived_ns ? j->arrived_ns : sched_ns(s);
     list_push_last(&s->jobs, &j->link);
@@ -448,6 +451,7 @@ static void sched_take(struct sched *s, struct seq *q, const struct step_out *ou
         sched_fail(s, q->job, &why);
         return;
     }
+    sched_share_charge(s->shares, q->job->share, 1);
     sched_start(s, q->job);
     sched_echo(s, q);
     for (uint32_t k = 0; k < said.events_count; k++)

@@ -26,6 +26,7 @@
 #include "engine/sched_gram.h"
 #include "engine/sched_policy.h"
 #include "engine/sched_tier.h"
+#include "engine/sched_share.h"
 #include "engine/seq.h"
 #include "kv/kv_trie.h"
 #include "tensor/backend.h"
@@ -94,6 +95,7 @@ struct sched {
     struct buf events;   /* struct api_event of the batch at hand */
     struct sched_pace pace;
     struct sched_stats stats;
+    struct sched_share *shares;
     uint64_t arrivals, admissions, rounds;
     uint64_t *admitted;  /* [seqs_max] order of admission */
     uint64_t adjust_reserved;

@@ -128,6 +128,7 @@ static struct sched_waiting sched_view(const struct sched *s, const struct seq *
     return (struct sched_waiting){
         .priority = q->job->rq.priority,
         .waited_ms = (chrono_ns(&s->o.clock) - q->job->arrived_ns) / 1000000,
+        .service = sched_share_service(s->shares, q->job->share),
         .order = q->job->order,
         .was_preempted = q->preempted_count > 0,
     };
@@ -205,6 +206,8 @@ static void sched_admit_one(struct sched *s, struct seq *q, uint32_t slot)
     if (s->blocked == q)
         s->blocked = NULL;
     sched_adopt(s, q);
+    if (q->preempted_count == 0) /* what is computed again was nobody's wish */
+        sched_share_charge(s->shares, q->job->share, seq_rows_left(q));
 }
 
 /* The best of the line that was not tried yet in this round. */
