@@ -45,6 +45,7 @@ struct cmd {
     const char *settings_of; /* takes the flags of that command's settings; NULL: its own */
     bool has_json, takes_server; /* -json; -addr and -key-file */
     bool is_hidden, is_later;
+    bool judges_config;      /* runs with a broken configuration too: config_problems says why */
     bool flags_anywhere;     /* flags may stand behind words too, until -- */
     bool refuses_late_flags; /* a word behind the first one that looks like one of its flags */
     /* False: main prints "shoal: ..." and exits 1, ERR_USAGE 2, ERR_CANCELLED 130. True: exits
@@ -65,6 +66,7 @@ struct cmd_context {
     const struct cmd *cmd;
     struct arena *arena; /* process lifetime */
     const struct config *config;
+    str config_problems; /* judges_config: a line each; then config holds only defaults */
     const str *words;
     uint32_t words_count;
     bool wants_help;

@@ -1,6 +1,7 @@
 #include "cli/cmd.h"
 
 extern const struct cmd cmd_bench, cmd_cache, cmd_can_run, cmd_daemon_ps, cmd_daemon_stop;
+extern const struct cmd cmd_doctor;
 extern const struct cmd cmd_docs_completion, cmd_docs_man, cmd_drill, cmd_engine, cmd_fit;
 extern const struct cmd cmd_inspect, cmd_install, cmd_install_remove, cmd_launch, cmd_legs;
 extern const struct cmd cmd_models_list, cmd_plan, cmd_pull, cmd_rm, cmd_run, cmd_serve;
@@ -28,9 +29,9 @@ const struct cmd *const cmd_table[] = {
     &cmd_install_remove,
     &cmd_legs,
     &cmd_drill,
+    &cmd_doctor,
     &cmd_version,
     LATER("worker"),
-    LATER("doctor"),
     &cmd_cache,
     &cmd_docs_completion,
     &cmd_docs_man,

@@ -64,6 +64,12 @@ static int main_run(struct cmd_context *c, int argc, char **argv)
     struct config_input in = {c->config_path, c->settings, c->settings_count};
     bool ok = config_load(&config, &in, c->arena, &problems, &e);
     int exit_code = CMD_EXIT_ERROR;
+    if (!ok && c->cmd->judges_config) {
+        c->config_problems = arena_copy(c->arena, problems.len ? buf_view(&problems)
+                                                               : str_of(e.text));
+        buf_clear(&problems);
+        ok = config_load_text(&config, "defaults", STR(""), c->arena, &problems, &e);
+    }
     if (problems.len)
         fputs(problems.p, stderr);
     else if (!ok)
