@@ -16,6 +16,7 @@
 #include "cli/serve_settings.h"
 #include "cli/spill.h"
 #include "serve/models_leg.h"
+#include "serve/public.h"
 #include "serve/run_state.h"
 #include "serve/server.h"
 #include "wire/tls.h"
@@ -33,6 +34,7 @@ struct cmd_serve {
     uint32_t addresses_count;
     bool addresses_are_default;
     struct server_options options;
+    struct public_prefixes prefixes;
     struct models_leg_next settings;
     struct legs_config legs_config;
     struct library_entry preload[CMD_SERVE_PRELOAD_MAX];
@@ -77,7 +79,10 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
 /* All that a reload reads too, before anything is opened. */
 static bool cmd_serve_check(struct cmd_serve *s, struct err *e)
 {
+    const struct config_value *shared = config_value(s->c->config, "cache.public");
     return serve_settings_server(&s->options, s->c, s->c->config, s->c->arena, e) &&
+           public_read(&s->prefixes, shared->items, shared->items_count, &s->options.dialect,
+                       s->c->arena, e) &&
            serve_settings_models(&s->settings, s->c->config, s->c->arena, e) &&
            serve_settings_tls(&s->options.tls, s->c->config, e);
 }
@@ -269,6 +274,7 @@ static bool cmd_serve_open_models(struct cmd_serve *s, const struct server_optio
         .library = &s->library, .aliases = s->settings.aliases,
         .aliases_count = s->settings.aliases_count, .settings = s->settings.settings,
         .settings_count = s->settings.settings_count,
+        .prefixes = s->prefixes.rows, .prefixes_count = s->prefixes.count,
         .resident_max = cmd_serve_number(s, "engine.resident"),
         .waiting_max = CMD_SERVE_QUEUE_MAX + CMD_SERVE_RUNNING_MAX,
         .keep_alive_ms = config_number(config, "engine.keep_alive"),

@@ -114,7 +114,7 @@ const struct config_row config_rows[] = {
     ROW("cache.replay_ttl", DURATION, "24h", "a past reply not used for so long is dropped")
     ROW("cache.normalise.client_header", BOOL, "true", "zero Claude Code's checksum per request")
     ROW("cache.normalise.clock", BOOL, "false", "round times of day in system texts to the day")
-    LATER("cache.public", LIST, NULL)
+    ROW("cache.public", LIST, NULL, "files of prefixes that all keys share")
     ROW("cache.miss_ring", INT(0, 1 << 20), "1024", "records of prompts that were read again")
     ROW("cache.miss_excerpt", INT(0, 4096), "48", "bytes of text in such a record; 0: none")
     FLAG("limits.queue", INT(0, 65536), "1024", "queue", "serve", "waiting requests per model")

@@ -33,7 +33,7 @@ struct reload {
 static bool reload_needs_restart(const char *key)
 {
     static const char *const fixed[] = {"listen", "store", "sources.", "tls.", "engine.",
-                                        "cache.replay", "cache.miss_ring"};
+                                        "cache.replay", "cache.miss_ring", "cache.public"};
     for (size_t i = 0; i < countof(fixed); i++)
         if (str_starts(str_of(key), str_of(fixed[i])))
             return true;

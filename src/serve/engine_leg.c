@@ -435,6 +435,33 @@ static bool engine_leg_keep_model(struct engine_leg *l, const struct api_model *
     return true;
 }
 
+static void engine_leg_on_prefix(void *ctx, const struct api_batch *b)
+{
+    const struct engine_leg *l = ctx;
+    for (uint32_t i = 0; i < b->events_count; i++)
+        if (b->events[i].kind == API_EVENT_ERROR)
+            log_warn("cache.public: %s: %s", l->load.name.p, b->events[i].error.err.text);
+}
+
+/* Before whoever waits. One that an earlier child did not finish is submitted again as it is. */
+static void engine_leg_add_prefixes(struct engine_leg *l)
+{
+    for (uint32_t i = 0; i < l->o.prefixes_count; i++) {
+        const struct api_request *rq = &l->o.prefixes[i];
+        bool is_ours = rq->model.len == 0 || str_eq_nocase(rq->model, l->load.name);
+        if (!is_ours || engine_leg_find(l, rq->id))
+            continue;
+        struct engine_leg_request *r =
+            engine_leg_remember(l, rq, (struct api_sink){engine_leg_on_prefix, l});
+        if (!r) {
+            log_warn("cache.public: no memory for a request");
+            continue;
+        }
+        list_remove(&r->link);
+        list_push_first(&l->requests, &r->link);
+    }
+}
+
 static bool engine_leg_on_loaded(struct engine_leg *l, const struct api_model *m, struct err *e)
 {
     bool is_other = l->model_hash && l->model_hash != m->model_hash;
@@ -449,6 +476,7 @@ static bool engine_leg_on_loaded(struct engine_leg *l, const struct api_model *m
     err_set(&why, ERR_ENGINE, "the model's file changed while a reply was under way");
     if (is_other)
         engine_leg_fail_some(l, &why, API_FAULT_NONE, engine_leg_has_started);
+    engine_leg_add_prefixes(l);
     engine_leg_submit_all(l);
     return true;
 }

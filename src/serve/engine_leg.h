@@ -37,6 +37,10 @@ struct engine_leg_options {
     int64_t engine_stall_ms, load_stall_ms; /* no progress for so long: killed */
     uint32_t requests_max;
     uint32_t credit_step; /* bytes in one CREDIT, well below the child's own credit; 0: 64 KiB */
+    /* Prefixes that each child computes first (serve/public), whose model is "" or this one's name;
+     * they outlive the leg. */
+    const struct api_request *prefixes;
+    uint32_t prefixes_count;
     /* Something that health or models tell has changed; may be NULL. From the loop. */
     void (*on_change)(void *ctx);
     void *ctx;

@@ -61,6 +61,8 @@ struct models_leg_options {
     struct api_load load;           /* for every model; path, name, memory_bytes are set here */
     const struct models_leg_setting *settings;
     uint32_t settings_count;
+    const struct api_request *prefixes; /* cache.public; outlive it */
+    uint32_t prefixes_count;
     uint32_t resident_max;          /* engine.resident; 0 counts as 1 */
     uint32_t waiting_max;           /* limits.queue: requests per model, begun ones included */
     int64_t keep_alive_ms;          /* engine.keep_alive; negative: never unload */

@@ -393,7 +393,9 @@ static void models_room_load(struct models_room *r, struct models_room_model *m,
     struct engine_leg_options o = {
         .loop = r->o->loop, .load = &load, .build_id = r->o->build_id, .argv = r->o->argv,
         .engine_stall_ms = r->o->engine_stall_ms, .load_stall_ms = r->o->load_stall_ms,
-        .requests_max = r->o->waiting_max, .on_change = models_room_on_leg, .ctx = r};
+        .prefixes = r->o->prefixes, .prefixes_count = r->o->prefixes_count,
+        .requests_max = r->o->waiting_max + r->o->prefixes_count,
+        .on_change = models_room_on_leg, .ctx = r};
     if (!engine_leg_open(&m->leg, &o, &why)) {
         models_room_load_failed(r, m, str_of(why.text));
         return;
