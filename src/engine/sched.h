@@ -25,6 +25,7 @@
 #include "engine/miss_heads.h"
 #include "engine/sched_gram.h"
 #include "engine/sched_policy.h"
+#include "engine/sched_share.h"
 #include "engine/sched_tier.h"
 #include "engine/sched_share.h"
 #include "engine/seq.h"
