@@ -319,23 +319,37 @@ bool config_parse(const struct config_spec *s, str text, struct arena *a, struct
 
 /* --- loading --- */
 
+struct config_problems {
+    struct buf *text; /* the caller's: a line each */
+    uint32_t count;
+};
 struct config {
     struct config_value values[countof(config_rows)];
     const char *name; /* of its file in messages */
     str file;         /* the file, empty if there is none */
     char sha256[65];  /* of its text */
+    struct config_problems *problems;
 };
 
 struct config_loader {
     struct config *c;
     struct arena *arena;
-    struct buf *problems;
     const char *name; /* of the file */
-    uint32_t problems_count;
     struct err *e;
 };
 
 /* Keeps going, so that one run shows all problems; e gets the first. */
+static void config_problems_add(struct config_problems *p, enum err_code code, const char *text,
+                                struct err *e)
+{
+    if (p->count++ == 0)
+        err_set(e, code, "%s", text);
+    if (p->count > CONFIG_PROBLEMS_MAX)
+        return;
+    buf_add_printable(p->text, str_of(text));
+    buf_add_byte(p->text, '\n');
+}
+
 static void config_problem(struct config_loader *l, enum err_code code, const char *format, ...)
     BASE_PRINTF(3, 4);
 static void config_problem(struct config_loader *l, enum err_code code, const char *format, ...)
@@ -345,12 +359,7 @@ static void config_problem(struct config_loader *l, enum err_code code, const ch
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (l->problems_count++ == 0)
-        err_set(l->e, code, "%s", text);
-    if (l->problems_count > CONFIG_PROBLEMS_MAX)
-        return;
-    buf_add_printable(l->problems, str_of(text));
-    buf_add_byte(l->problems, '\n');
+    config_problems_add(l->c->problems, code, text, l->e);
 }
 
 static void config_problem_at(struct config_loader *l, const struct config_yaml *n, const char *key,
@@ -573,26 +582,35 @@ static void config_check_aliases(struct config_loader *l)
     }
 }
 
+void config_problems_end(const struct config *c)
+{
+    if (c->problems->count > CONFIG_PROBLEMS_MAX)
+        buf_printf(c->problems->text, "and %u more\n",
+                   c->problems->count - CONFIG_PROBLEMS_MAX);
+}
+
 static bool config_finish(struct config_loader *l, struct config **out)
 {
     if (l->arena->is_full)
         config_problem(l, ERR_MEMORY, "the configuration is too large");
     else
         config_check_aliases(l);
-    if (l->problems_count > CONFIG_PROBLEMS_MAX)
-        buf_printf(l->problems, "and %u more\n", l->problems_count - CONFIG_PROBLEMS_MAX);
+    config_problems_end(l->c);
     l->c->name = l->name;
     *out = l->c;
-    return l->problems_count == 0;
+    return l->c->problems->count == 0;
 }
 
 static bool config_begin(struct config_loader *l, struct arena *a, struct buf *problems,
                          struct err *e)
 {
-    *l = (struct config_loader){.arena = a, .problems = problems, .name = "config.yaml", .e = e};
+    *l = (struct config_loader){.arena = a, .name = "config.yaml", .e = e};
     l->c = ARENA_NEW(a, struct config);
-    if (!l->c)
+    struct config_problems *p = ARENA_NEW(a, struct config_problems);
+    if (!l->c || !p)
         return err_set(e, ERR_MEMORY, "no memory for the configuration");
+    p->text = problems;
+    l->c->problems = p;
     config_take_defaults(l);
     return true;
 }
@@ -684,6 +702,15 @@ bool config_place(const struct config *c, const struct config_yaml *n, const cha
     char text[ERR_TEXT_MAX];
     snprintf(text, sizeof text, "%s", e->text);
     return err_set(e, e->code, "%s:%u:%u: %s: %s", c->name, line, column, key, text);
+}
+
+void config_tell(const struct config *c, const struct config_yaml *n, const char *key,
+                 const struct err *why, struct err *e)
+{
+    uint32_t line = n->key.p ? n->key_line : n->line, column = n->key.p ? n->key_column : n->column;
+    char text[ERR_TEXT_MAX * 2];
+    snprintf(text, sizeof text, "%s:%u:%u: %s: %s", c->name, line, column, key, why->text);
+    config_problems_add(c->problems, why->code, text, e);
 }
 
 static bool config_is_same_yaml(const struct config_yaml *a, const struct config_yaml *b)

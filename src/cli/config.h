@@ -102,6 +102,12 @@ bool config_load_text(struct config **out, const char *name, str yaml, struct ar
 /* Puts the place of a node in front of a sentence about it: "config.yaml:14:3: KEY: ...". False. */
 bool config_place(const struct config *c, const struct config_yaml *n, const char *key,
                   struct err *e);
+/* A problem of a section in that form: a line more in the problems that config_load was given,
+ * which live until the last section is read. The first of all sets e. */
+void config_tell(const struct config *c, const struct config_yaml *n, const char *key,
+                 const struct err *why, struct err *e);
+/* After the last one: says how many were left out. */
+void config_problems_end(const struct config *c);
 /* Is that key's value the same in both, wherever it comes from? */
 bool config_is_same(const struct config *a, const struct config *b, const struct config_row *r);
 /* The file that was read, "" if none; the sha256 of its text in hex. */

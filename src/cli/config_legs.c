@@ -25,6 +25,9 @@ struct config_legs {
     struct legs_row *row;      /* the leg at hand */
     struct router_route *route;
     const struct config_legs_field *field; /* at hand */
+    const char *path;                      /* of the map at hand: "legs.claude" */
+    uint32_t told;                         /* problems */
+    struct err *e;
 };
 struct config_legs_field {
     const char *name;
@@ -42,25 +45,57 @@ static const char *config_legs_kind(enum config_yaml_kind kind)
     return names[kind];
 }
 
-static bool config_legs_fields(struct config_legs *r, const struct config_yaml *map,
-                               const struct config_legs_field *fields, size_t count, struct err *e)
+static void config_legs_tell(struct config_legs *r, const struct config_yaml *n, const char *path,
+                             const struct err *why)
 {
-    if (map->kind != CONFIG_YAML_MAP)
-        return err_set(e, ERR_CONFIG, "a map expected, got a %s", config_legs_kind(map->kind));
-    for (const struct config_yaml *n = map->first; n; n = n->next) {
-        size_t i = 0;
-        while (i < count && !str_eq_z(n->key, fields[i].name))
-            i++;
-        if (i == count)
-            return err_set(e, ERR_CONFIG, "unknown field \"%.*s\"",
-                           STR_ARG(str_sub(n->key, 0, 40)));
-        if (n->kind != fields[i].kind || n->is_null)
-            return err_set(e, ERR_CONFIG, "%s: a %s expected", fields[i].name,
-                           config_legs_kind(fields[i].kind));
-        r->field = &fields[i];
-        if (!fields[i].read(r, n, e))
-            return err_wrap(e, "%s", fields[i].name);
+    r->told++;
+    config_tell(r->c, n, path, why, r->e);
+}
+
+/* "legs.claude" and the node's own key. */
+static const char *config_legs_path(const struct config_legs *r, const struct config_yaml *n)
+{
+    str path = arena_printf(r->a, "%s.%.*s", r->path, STR_ARG(str_sub(n->key, 0, 48)));
+    return path.p ? path.p : r->path;
+}
+
+static bool config_legs_field(struct config_legs *r, const struct config_yaml *n,
+                              const struct config_legs_field *fields, size_t count, struct err *e)
+{
+    size_t i = 0;
+    while (i < count && !str_eq_z(n->key, fields[i].name))
+        i++;
+    if (i == count)
+        return err_set(e, ERR_CONFIG, "unknown field");
+    if (n->kind != fields[i].kind || n->is_null)
+        return err_set(e, ERR_CONFIG, "a %s expected", config_legs_kind(fields[i].kind));
+    r->field = &fields[i];
+    return fields[i].read(r, n, e);
+}
+
+/* Tells every problem of the map with its own place. */
+static void config_legs_fields(struct config_legs *r, const struct config_yaml *map,
+                               const struct config_legs_field *fields, size_t count)
+{
+    struct err why = {0};
+    if (map->kind != CONFIG_YAML_MAP) {
+        err_set(&why, ERR_CONFIG, "a map expected, got a %s", config_legs_kind(map->kind));
+        config_legs_tell(r, map, r->path, &why);
+        return;
     }
+    for (const struct config_yaml *n = map->first; n; n = n->next)
+        if (!config_legs_field(r, n, fields, count, &why))
+            config_legs_tell(r, n, config_legs_path(r, n), &why);
+}
+
+/* A map in a map. True: what is wrong inside has been told. */
+static bool config_legs_inner(struct config_legs *r, const struct config_yaml *map,
+                              const struct config_legs_field *fields, size_t count)
+{
+    const char *outer = r->path;
+    r->path = config_legs_path(r, map);
+    config_legs_fields(r, map, fields, count);
+    r->path = outer;
     return true;
 }
 
@@ -285,7 +320,8 @@ static bool config_legs_read_deadlines(struct config_legs *r, const struct confi
         {"gap", CONFIG_YAML_SCALAR, config_legs_read_duration, AT(deadline.gap_ms), 0, 0},
         {"total", CONFIG_YAML_SCALAR, config_legs_read_duration, AT(deadline.total_ms), 0, 0},
     };
-    return config_legs_fields(r, n, fields, countof(fields), e);
+    (void)e;
+    return config_legs_inner(r, n, fields, countof(fields));
 }
 
 static bool config_legs_read_breaker(struct config_legs *r, const struct config_yaml *n,
@@ -302,7 +338,8 @@ static bool config_legs_read_breaker(struct config_legs *r, const struct config_
          AT(breaking.cooldown_max_ms), 0, 0},
         {"successes", CONFIG_YAML_SCALAR, config_legs_read_count, AT(breaking.successes), 1, 1000},
     };
-    return config_legs_fields(r, n, fields, countof(fields), e);
+    (void)e;
+    return config_legs_inner(r, n, fields, countof(fields));
 }
 
 static const struct config_legs_field config_legs_leg_fields[] = {
@@ -415,20 +452,43 @@ static bool config_legs_check_name(str name, struct err *e)
            err_set(e, ERR_CONFIG, "a name of 1 to 47 characters expected");
 }
 
-static bool config_legs_leg(struct config_legs *r, const struct config_yaml *n, struct err *e)
+/* A leg that is this server would ask itself without end. */
+static bool config_legs_check_cycle(const struct config_legs *r, struct err *e)
 {
+    static const str standard[] = {STR_INIT("127.0.0.1:11500"), STR_INIT("[::1]:11500")};
+    const struct config_value *v = config_value(r->c, "listen");
+    const str *listen = v->items_count ? v->items : standard;
+    uint32_t count = v->items_count ? v->items_count : (uint32_t)countof(standard);
+    str url = r->row->url;
+    size_t at = str_find(url, STR("://"));
+    str host = at == STR_NONE ? url : str_from(url, at + 3);
+    host = str_sub(host, 0, str_find_byte(host, '/'));
+    for (uint32_t k = 0; k < count; k++)
+        if (host.len && str_eq_nocase(host, listen[k]) && !str_ends(host, STR(":0")))
+            return err_set(e, ERR_CONFIG, "url: %.*s is this server: a cycle", STR_ARG(host));
+    return true;
+}
+
+/* It keeps its row whatever is wrong with it, so that no route misses it. */
+static void config_legs_leg(struct config_legs *r, const struct config_yaml *n)
+{
+    struct err why = {0};
+    uint32_t before = r->told;
+    str path = arena_printf(r->a, "legs.%.*s", STR_ARG(str_sub(n->key, 0, 48)));
+    r->path = path.p ? path.p : "legs";
     r->row = &r->rows[r->out->rows_count];
     config_legs_defaults(r->c, r->row);
     r->row->name = n->key;
-    if (!config_legs_check_name(n->key, e) ||
-        !config_legs_fields(r, n, config_legs_leg_fields, countof(config_legs_leg_fields), e))
-        return false;
-    bool ok = r->row->kind == LEG_KIND_ENGINE ? config_legs_check_engine(r->row, e)
-                                              : config_legs_check_upstream(r->row, e);
-    if (!ok || !config_legs_check_doubles(r, e))
-        return false;
+    if (!config_legs_check_name(n->key, &why))
+        config_legs_tell(r, n, r->path, &why);
+    config_legs_fields(r, n, config_legs_leg_fields, countof(config_legs_leg_fields));
+    if (r->told == before) {
+        bool ok = r->row->kind == LEG_KIND_ENGINE ? config_legs_check_engine(r->row, &why)
+                                                  : config_legs_check_upstream(r->row, &why);
+        if (!ok || !config_legs_check_doubles(r, &why) || !config_legs_check_cycle(r, &why))
+            config_legs_tell(r, n, r->path, &why);
+    }
     r->out->rows_count++;
-    return true;
 }
 
 /* --- routes -------------------------------------------------------------------------------- */
@@ -448,7 +508,8 @@ static bool config_legs_read_match(struct config_legs *r, const struct config_ya
         {"dialect", CONFIG_YAML_SCALAR, config_legs_read_glob, MATCH(dialect), 0, 0},
         {"key", CONFIG_YAML_SCALAR, config_legs_read_glob, MATCH(key), 0, 0},
     };
-    return config_legs_fields(r, n, fields, countof(fields), e);
+    (void)e;
+    return config_legs_inner(r, n, fields, countof(fields));
 }
 
 /* local:NAME is a leg without being configured. */
@@ -501,22 +562,23 @@ static bool config_legs_entry(struct config_legs *r, const struct config_yaml *n
     return true;
 }
 
+/* Each wrong entry is told at its own place. */
 static bool config_legs_read_legs(struct config_legs *r, const struct config_yaml *n, struct err *e)
 {
+    const char *path = config_legs_path(r, n);
     uint32_t rank = 0;
+    struct err why = {0};
     for (const struct config_yaml *i = n->first; i; i = i->next, rank++) {
-        if (i->kind != CONFIG_YAML_LIST) {
-            if (!config_legs_entry(r, i, rank, e))
-                return false;
-            continue;
-        }
-        for (const struct config_yaml *k = i->first; k; k = k->next)
-            if (k->kind == CONFIG_YAML_LIST)
-                return err_set(e, ERR_CONFIG, "a list of equal legs holds no further list");
-            else if (!config_legs_entry(r, k, rank, e))
-                return false;
+        bool is_list = i->kind == CONFIG_YAML_LIST;
+        for (const struct config_yaml *k = is_list ? i->first : i; k; k = is_list ? k->next : NULL)
+            if (k->kind == CONFIG_YAML_LIST) {
+                err_set(&why, ERR_CONFIG, "a list of equal legs holds no further list");
+                config_legs_tell(r, k, path, &why);
+            } else if (!config_legs_entry(r, k, rank, &why)) {
+                config_legs_tell(r, k, path, &why);
+            }
     }
-    return r->route->entries_count > 0 || err_set(e, ERR_CONFIG, "at least one leg expected");
+    return n->first || err_set(e, ERR_CONFIG, "at least one leg expected");
 }
 
 static bool config_legs_read_shadow(struct config_legs *r, const struct config_yaml *n,
@@ -532,62 +594,46 @@ static const struct config_legs_field config_legs_route_fields[] = {
     {"shadow", CONFIG_YAML_SCALAR, config_legs_read_shadow, 0, 0, 0},
 };
 
-static bool config_legs_route(struct config_legs *r, const struct config_yaml *n, struct err *e)
+static void config_legs_route(struct config_legs *r, const struct config_yaml *n)
 {
-    r->route = &r->routes[r->out->routes_count];
+    struct err why = {0};
+    uint32_t before = r->told;
+    str path = arena_printf(r->a, "routes[%u]", r->out->routes_count);
+    r->path = path.p ? path.p : "routes";
+    r->route = &r->routes[r->out->routes_count++];
     *r->route = (struct router_route){.shadow = -1};
-    if (!config_legs_fields(r, n, config_legs_route_fields, countof(config_legs_route_fields), e))
-        return false;
-    if (r->route->entries_count == 0)
-        return err_set(e, ERR_CONFIG, "legs: required");
-    r->out->routes_count++;
-    return true;
+    config_legs_fields(r, n, config_legs_route_fields, countof(config_legs_route_fields));
+    if (r->told == before && r->route->entries_count == 0) {
+        err_set(&why, ERR_CONFIG, "legs: required");
+        config_legs_tell(r, n, r->path, &why);
+    }
 }
 
 /* --- all of it ----------------------------------------------------------------------------- */
 
-/* A leg that is this server would ask itself without end. */
-static bool config_legs_check_cycles(const struct config_legs *r, struct err *e)
+/* NULL: absent, or told to be wrong as a whole. */
+static const struct config_yaml *config_legs_section(struct config_legs *r, const char *key,
+                                                     uint32_t max, enum config_yaml_kind kind)
 {
-    static const str standard[] = {STR_INIT("127.0.0.1:11500"), STR_INIT("[::1]:11500")};
-    const struct config_value *v = config_value(r->c, "listen");
-    const str *listen = v->items_count ? v->items : standard;
-    uint32_t count = v->items_count ? v->items_count : (uint32_t)countof(standard);
-    for (uint32_t i = 0; i < r->out->rows_count; i++)
-        for (uint32_t k = 0; k < count; k++) {
-            str url = r->rows[i].url;
-            size_t at = str_find(url, STR("://"));
-            str host = at == STR_NONE ? url : str_from(url, at + 3);
-            host = str_sub(host, 0, str_find_byte(host, '/'));
-            if (host.len && str_eq_nocase(host, listen[k]) && !str_ends(host, STR(":0")))
-                return err_set(e, ERR_CONFIG, "legs.%.*s: url: %.*s is this server: a cycle",
-                               STR_ARG(r->rows[i].name), STR_ARG(host));
-        }
-    return true;
-}
-
-static bool config_legs_section(const struct config *c, const char *key, uint32_t max,
-                                enum config_yaml_kind kind, const struct config_yaml **out,
-                                struct err *e)
-{
-    *out = config_value(c, key)->section;
-    if (*out && (*out)->kind != kind)
-        return err_set(e, ERR_CONFIG, "%s (line %u): a %s expected", key, (*out)->line,
-                       config_legs_kind(kind));
-    if (*out && (*out)->count > max)
-        return err_set(e, ERR_CONFIG, "%s (line %u): %u of them, at most %u", key, (*out)->line,
-                       (*out)->count, max);
-    return true;
+    struct err why = {0};
+    const struct config_yaml *section = config_value(r->c, key)->section;
+    bool ok = true;
+    if (section && section->kind != kind)
+        ok = err_set(&why, ERR_CONFIG, "a %s expected", config_legs_kind(kind));
+    else if (section && section->count > max)
+        ok = err_set(&why, ERR_CONFIG, "%u of them, at most %u", section->count, max);
+    if (!ok)
+        config_legs_tell(r, section, key, &why);
+    return ok ? section : NULL;
 }
 
 bool config_legs_load(struct legs_config *out, const struct config *c, struct arena *a,
                       struct err *e)
 {
-    const struct config_yaml *legs, *routes;
-    struct config_legs r = {.c = c, .out = out, .a = a};
-    if (!config_legs_section(c, "legs", LEGS_MAX, CONFIG_YAML_MAP, &legs, e) ||
-        !config_legs_section(c, "routes", LEGS_ROUTES_MAX, CONFIG_YAML_LIST, &routes, e))
-        return false;
+    struct config_legs r = {.c = c, .out = out, .a = a, .e = e};
+    const struct config_yaml *legs = config_legs_section(&r, "legs", LEGS_MAX, CONFIG_YAML_MAP);
+    const struct config_yaml *routes =
+        config_legs_section(&r, "routes", LEGS_ROUTES_MAX, CONFIG_YAML_LIST);
     r.rows = ARENA_ARRAY(a, struct legs_row, LEGS_MAX + 1);
     r.routes = ARENA_ARRAY(a, struct router_route, LEGS_ROUTES_MAX + 1);
     if (!r.rows || !r.routes)
@@ -597,10 +643,9 @@ bool config_legs_load(struct legs_config *out, const struct config *c, struct ar
         .all_open_wait_ms = config_number(c, "deadlines.all_open_wait"),
         .probes_free = config_bool(c, "probes.free")};
     for (const struct config_yaml *n = legs ? legs->first : NULL; n; n = n->next)
-        if (!config_legs_leg(&r, n, e))
-            return err_wrap(e, "legs.%.*s (line %u)", STR_ARG(str_sub(n->key, 0, 48)), n->key_line);
+        config_legs_leg(&r, n);
     for (const struct config_yaml *n = routes ? routes->first : NULL; n; n = n->next)
-        if (!config_legs_route(&r, n, e))
-            return err_wrap(e, "routes[%u] (line %u)", out->routes_count, n->line);
-    return config_legs_check_cycles(&r, e);
+        config_legs_route(&r, n);
+    config_problems_end(c);
+    return r.told == 0;
 }

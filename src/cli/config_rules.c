@@ -118,26 +118,31 @@ bool config_rules_field(struct quota_rules *r, const struct config_yaml *n, stru
 
 /* --- the section --------------------------------------------------------------------------- */
 
+/* Tells all that is wrong with one; e gets the first. */
 static bool config_rules_agent(struct limits_agents *to, const struct config *c,
                                const struct config_yaml *n, struct arena *a, struct err *e)
 {
+    struct err why = {0};
+    bool ok = true;
     str key = arena_printf(a, "agents.%.*s", STR_ARG(str_sub(n->key, 0, 130)));
     to->glob = n->key;
     if (!key.p)
         return err_set(e, ERR_MEMORY, "the configuration is too large");
     if (n->kind != CONFIG_YAML_MAP) {
-        err_set(e, ERR_CONFIG, "a map such as {priority: low} expected");
-        return config_place(c, n, key.p, e);
+        ok = err_set(&why, ERR_CONFIG, "a map such as {priority: low} expected");
+        config_tell(c, n, key.p, &why, e);
+        return ok;
     }
     for (const struct config_yaml *i = n->first; i; i = i->next) {
         bool is_known;
         str field = arena_printf(a, "%.*s.%.*s", STR_ARG(key), STR_ARG(str_sub(i->key, 0, 40)));
-        if (!config_rules_field(&to->rules, i, a, &is_known, e))
-            return config_place(c, i, field.p, e);
-        if (!is_known && !err_set(e, ERR_CONFIG, "unknown field"))
-            return config_place(c, i, field.p, e);
+        if (config_rules_field(&to->rules, i, a, &is_known, &why) &&
+            (is_known || err_set(&why, ERR_CONFIG, "unknown field")))
+            continue;
+        config_tell(c, i, field.p ? field.p : key.p, &why, e);
+        ok = false;
     }
-    return true;
+    return ok;
 }
 
 bool config_rules_agents(struct config_agents *out, const struct config *c, struct arena *a,
@@ -145,17 +150,21 @@ bool config_rules_agents(struct config_agents *out, const struct config *c, stru
 {
     const struct config_yaml *section = config_value(c, "agents")->section;
     *out = (struct config_agents){0};
+    struct err why = {0};
+    bool ok = true;
     if (!section)
         return true;
     if (section->kind != CONFIG_YAML_MAP || section->count > CONFIG_RULES_AGENTS_MAX) {
-        err_set(e, ERR_CONFIG, "a map of at most %u agents expected", CONFIG_RULES_AGENTS_MAX);
-        return config_place(c, section, "agents", e);
+        ok = err_set(&why, ERR_CONFIG, "a map of at most %u agents expected",
+                     CONFIG_RULES_AGENTS_MAX);
+        config_tell(c, section, "agents", &why, e);
+        return ok;
     }
     out->agents = ARENA_ARRAY(a, struct limits_agents, (size_t)section->count + 1);
     if (!out->agents)
         return err_set(e, ERR_MEMORY, "the configuration is too large");
     for (const struct config_yaml *n = section->first; n; n = n->next)
-        if (!config_rules_agent(&out->agents[out->count++], c, n, a, e))
-            return false;
-    return true;
+        ok = config_rules_agent(&out->agents[out->count++], c, n, a, e) && ok;
+    config_problems_end(c);
+    return ok;
 }

@@ -23,6 +23,7 @@ struct config_agents {
     struct limits_agents *agents;
     uint32_t count;
 };
+/* False: every problem is told (config_tell), e has the first. */
 BASE_USE_RESULT bool config_rules_agents(struct config_agents *out, const struct config *c,
                                          struct arena *a, struct err *e);
 

@@ -70,15 +70,17 @@ static int main_run(struct cmd_context *c, int argc, char **argv)
         buf_clear(&problems);
         ok = config_load_text(&config, "defaults", STR(""), c->arena, &problems, &e);
     }
-    if (problems.len)
+    if (ok) {
+        c->config = config;
+        ok = c->cmd->run(c, &e);
+        exit_code = ok ? c->exit_code : CMD_EXIT_ERROR;
+    }
+    if (!ok && problems.len) /* of the file or of its sections */
         fputs(problems.p, stderr);
     else if (!ok)
         exit_code = main_print_error(&e);
     buf_deinit(&problems);
-    if (!ok)
-        return exit_code;
-    c->config = config;
-    return c->cmd->run(c, &e) ? c->exit_code : main_print_error(&e);
+    return exit_code;
 }
 
 static int main_unknown(const char *name)

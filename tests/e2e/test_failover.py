@@ -540,7 +540,7 @@ def test_fleet_of_150_agents_on_a_cloud_that_hangs_at_a_random_moment(tmp_path):
 # ---------------------------------------------------------------- bad configuration
 
 @pytest.mark.parametrize("text, want", [
-    ("legs: {a: {dialect: openai}}", "legs.a (line 1): url: required"),
+    ("legs: {a: {dialect: openai}}", "c.yaml:1:8: legs.a: url: required"),
     ("legs: {a: {dialect: openai, url: ftp://x}}", 'got "ftp://x"'),
     ("legs: {a: {dialect: openai, url: 'http://u:p@x'}}", "without user"),
     ("legs: {a: {dialect: openai, url: 'http://x:99999'}}", "a port 1..65535 expected"),
@@ -556,10 +556,10 @@ def test_fleet_of_150_agents_on_a_cloud_that_hangs_at_a_random_moment(tmp_path):
     ("legs: {a: {kind: engine}}", "model: required"),
     ("legs: {a: {kind: engine, model: m, deadlines: {total: 5s}}}", "only an upstream has one"),
     ("legs: {a: {dialect: openai, url: 'http://127.0.0.1:11500'}}", "a cycle"),
-    ("routes: [{legs: [nobody]}]", 'routes[0] (line 1): legs: there is no leg "nobody"'),
+    ("routes: [{legs: [nobody]}]", 'c.yaml:1:18: routes[0].legs: there is no leg "nobody"'),
     ("routes: [{legs: []}]", "at least one leg"),
     ("routes: [{legs: ['local:m', 'local:m']}]", "stands twice"),
-    ("routes: [{match: {modle: x}, legs: ['local:m']}]", 'unknown field "modle"'),
+    ("routes: [{match: {modle: x}, legs: ['local:m']}]", 'routes[0].match.modle: unknown field'),
     ("routes: [{legs: ['local:m'], shadow: x}]", "not built yet"),
 ])
 def test_a_wrong_leg_or_route_is_refused_by_name(shoal, home, text, want):
@@ -567,6 +567,37 @@ def test_a_wrong_leg_or_route_is_refused_by_name(shoal, home, text, want):
     path.write_text(text + "\n")
     done = shoal("serve", "-config", str(path), "-dry-run")
     assert done.returncode == 1 and want in done.stderr, done.stderr
+
+
+def test_every_problem_of_legs_and_routes_is_told_at_once_with_its_place(shoal, home):
+    path = home / "c.yaml"
+    path.write_text('''\
+legs:
+  a: {dialect: grpc, url: ftp://x, deadlines: {gap: soon, gape: 1s}}
+  b: {kind: engine}
+  c: text
+routes:
+  - legs: [a, nobody, [b, no-one]]
+  - match: {modle: x}
+    legs: []
+  - match: {model: x}
+''')
+    done = shoal("serve", "-config", str(path), "-dry-run")
+    assert done.returncode == 1
+    told = [line.removeprefix(f"{path}:") for line in done.stderr.splitlines()]
+    wants = ['2:7: legs.a.dialect: anthropic, ', '2:22: legs.a.url: http://HOST ',
+             '2:48: legs.a.deadlines.gap: ', '2:59: legs.a.deadlines.gape: unknown field',
+             '3:3: legs.b: model: required', '4:3: legs.c: a map expected, got a text',
+             '6:15: routes[0].legs: there is no leg "nobody"',
+             '6:27: routes[0].legs: there is no leg "no-one"',
+             '7:13: routes[1].match.modle: unknown field',
+             '8:5: routes[1].legs: at least one leg', '9:5: routes[2]: legs: required']
+    assert len(told) == len(wants), done.stderr
+    for line, want in zip(told, wants):
+        assert line.startswith(want), (line, want)
+    path.write_text("legs: {" + ", ".join(f"a{i}: {{kind: x}}" for i in range(25)) + "}\n")
+    done = shoal("serve", "-config", str(path), "-dry-run")
+    assert done.stderr.count("legs.a") == 20 and done.stderr.endswith("and 5 more\n"), done.stderr
 
 
 # ---------------------------------------------------------------- the rehearsal
