@@ -111,6 +111,29 @@ static struct tok_span *prompt_trusted(const struct render_result *r, struct are
     return spans;
 }
 
+/* The text before an unfinished turn once more by itself: whoever began that turn saw just this,
+ * and numbered the tokens of its reply from here. */
+static bool prompt_open(const struct prompt_model *m, struct job *j, const struct tok_text *text,
+                        const struct prompt_regions *regions, size_t at, struct err *e)
+{
+    struct tok_text head = {.text = str_sub(text->text, 0, at), .add_special = text->add_special};
+    struct tok_span *spans = ARENA_ARRAY(&j->arena, struct tok_span, text->trusted_count);
+    struct tok_ids ids;
+    if (!spans)
+        return err_set(e, ERR_LIMIT, "request: out of its memory");
+    for (size_t i = 0; i < text->trusted_count && text->trusted[i].from < at; i++)
+        spans[head.trusted_count++] = (struct tok_span){text->trusted[i].from,
+                                                        base_min(text->trusted[i].to, at)};
+    head.trusted = spans;
+    tok_ids_init(&ids, TOK_TEXT_MAX);
+    bool ok = prompt_replay_encode(m, &head, regions, &j->arena, &ids, e);
+    if (ok && head.add_special)
+        prompt_drop_eos(m, &ids);
+    j->open_from = ok ? (uint32_t)tok_ids_count(&ids) : 0;
+    tok_ids_deinit(&ids);
+    return ok;
+}
+
 static bool prompt_messages(const struct prompt_model *m, struct job *j, struct tok_ids *ids,
                             struct api_error *e)
 {
@@ -134,7 +157,9 @@ static bool prompt_messages(const struct prompt_model *m, struct job *j, struct 
         return api_error_set(e, ERR_LIMIT, NULL, STR("messages"), "request: out of its memory");
     prompt_replay_find(m, &j->rq, &r, &regions);
     j->source = (struct prompt_source){r.text, r.spans, r.spans_count, regions.rows, regions.count};
-    if (!prompt_replay_encode(m, &text, &regions, &j->arena, ids, &why))
+    size_t at = prompt_replay_open_at(m, &j->rq, &r);
+    if (!prompt_replay_encode(m, &text, &regions, &j->arena, ids, &why) ||
+        (at != STR_NONE && !prompt_open(m, j, &text, &regions, at, &why)))
         return prompt_from(&why, "messages", e);
     if (text.add_special)
         prompt_drop_eos(m, ids);

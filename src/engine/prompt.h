@@ -65,6 +65,9 @@ struct job {
     struct api_request rq;
     struct prompt *prompts; /* [prompts_count]; choice c has prompt c / rq.n */
     uint32_t prompts_count;
+    /* From here on prompts[0] is what an unfinished turn (continue_last) had said: tokens of the
+     * reply to the sampler, not to those who count. 0: there is none. */
+    uint32_t open_from;
     struct prompt_source source;
     struct prompt_begun *begun; /* [api_request_choices(rq)] or NULL */
     struct constraint constraint; /* what the reply must be */

@@ -123,6 +123,18 @@ void prompt_replay_find(const struct prompt_model *m, const struct api_request *
     out->count = n;
 }
 
+size_t prompt_replay_open_at(const struct prompt_model *m, const struct api_request *rq,
+                             const struct render_result *r)
+{
+    if (!rq->continue_last || rq->messages_count == 0)
+        return STR_NONE;
+    struct turn t = find_turn(rq, r, rq->messages_count - 1);
+    if (!t.is_seen)
+        return STR_NONE;
+    return t.has_reasoning ? find_opening(r->text, t.before, t.first, render_opening(m->render))
+                           : t.first;
+}
+
 /* ---- Encoding ---- */
 
 /* The piece text[from, to) with its share of the trusted spans, which go to spans. */

@@ -1,7 +1,7 @@
 /* prompt_replay - replies of the history as the very tokens that were sampled.
  *
- * Owns:      finding where a rendered prompt holds a reply whose ids are known, and encoding the
- *            text around it.
+ * Owns:      finding where a rendered prompt holds a reply whose ids are known, or one to be gone
+ *            on with, and encoding the text around it.
  * Not:       knowing the ids (serve/replay), templates (chat/render), one text's tokens (text/tok).
  * Invariant: a reply goes in by its ids only where the template shows all of it, its reasoning too,
  *            between its own opening and a control token that ends replies. Everywhere else the
@@ -33,6 +33,12 @@ struct prompt_regions {
  * caller's. None if the ids are another model's. */
 void prompt_replay_find(const struct prompt_model *m, const struct api_request *rq,
                         const struct render_result *r, struct prompt_regions *out);
+
+/* Where in r's text the last message, an unfinished turn, begins to say what its model had said:
+ * its own first byte, with reasoning in it the end of the reply's opening. STR_NONE: there is no
+ * such turn, or it cannot be told. */
+size_t prompt_replay_open_at(const struct prompt_model *m, const struct api_request *rq,
+                             const struct render_result *r);
 
 /* text, with the regions by their ids. False: what tok_encode says, or ERR_LIMIT when a is full. */
 BASE_USE_RESULT bool prompt_replay_encode(const struct prompt_model *m, const struct tok_text *text,

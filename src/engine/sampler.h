@@ -39,7 +39,8 @@ void sampler_deinit(struct sampler *s);
 uint32_t sampler_adjust_max(const struct api_request *rq, const struct vocab *v,
                             uint32_t context_max);
 
-/* Token ids[count - 1] was appended; is_reply: it was sampled, else it is prompt. False: no memory
+/* Token ids[count - 1] was appended; is_reply: it was sampled, here or
+ * in the turn that the request goes on with, else it is prompt. False: no memory
  * (ERR_MEMORY ends this request alone). */
 BASE_USE_RESULT bool sampler_add(struct sampler *s, const int32_t *ids, uint32_t count,
                                  bool is_reply);

@@ -175,9 +175,10 @@ bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_op
     seq_check_budget(s);
     size_t at_once = base_min((size_t)p->count + 64, s->context_max);
     bool ok = p->count <= s->context_max && buf_reserve(&s->ids, at_once * sizeof(int32_t));
+    uint32_t open_from = j->open_from ? j->open_from : p->count;
     for (uint32_t i = 0; ok && i < p->count; i++)
         ok = buf_add_bytes(&s->ids, &p->ids[i], sizeof p->ids[i]) &&
-             sampler_add(&s->sampler, seq_ids(s), i + 1, false);
+             sampler_add(&s->sampler, seq_ids(s), i + 1, i >= open_from);
     if (!ok)
         return err_set(e, ERR_MEMORY, "request: no memory for %u tokens", p->count);
     s->gram_id = VOCAB_NONE;

@@ -125,6 +125,40 @@ static void test_a_reply_is_found_between_its_opening_and_the_end_of_its_turn(vo
     bench_close(&b);
 }
 
+/* What an unfinished turn had said; NULL: there is none. */
+static void test_an_unfinished_turn_begins_where_its_model_had_begun_to_speak(void **state)
+{
+    static const struct {
+        struct api_message messages[2];
+        bool goes_on;
+        const char *said;
+    } open[] = {
+        {{MESSAGE(USER, asks), MESSAGE(ASSISTANT, says)}, true, "Reading."},
+        {{MESSAGE(USER, asks), MESSAGE(ASSISTANT, thinks)}, true,
+         "<think>\nHm.\n</think>\n\nReading."},
+        {{MESSAGE(USER, asks), MESSAGE(USER, asks)}, false, NULL},
+    };
+    struct bench b;
+    (void)state;
+    bench_open(&b);
+    for (size_t i = 0; i < countof(open); i++) {
+        struct render_result r;
+        struct api_request rq;
+        struct api_error e;
+        api_request_init(&rq);
+        rq.messages = open[i].messages;
+        rq.messages_count = countof(open[i].messages);
+        rq.continue_last = open[i].goes_on;
+        if (!render_request(b.render, &rq, &b.a, &r, &e))
+            fail_msg("%s", e.err.text);
+        size_t at = prompt_replay_open_at(&b.m, &rq, &r);
+        assert_true((at == STR_NONE) == (open[i].said == NULL));
+        if (at != STR_NONE)
+            assert_true(str_eq_z(str_sub(r.text, at, r.text.len - at), open[i].said));
+    }
+    bench_close(&b);
+}
+
 static void test_ids_that_the_vocabulary_lacks_are_not_used(void **state)
 {
     static const int32_t wrong[] = {0, END + 1};
@@ -152,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reply_is_found_between_its_opening_and_the_end_of_its_turn),
+        cmocka_unit_test(test_an_unfinished_turn_begins_where_its_model_had_begun_to_speak),
         cmocka_unit_test(test_ids_that_the_vocabulary_lacks_are_not_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

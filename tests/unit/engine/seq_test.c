@@ -63,6 +63,32 @@ static void start(struct run *r, const struct api_request *rq, uint32_t begun)
     r->seq.state = r->seq.state == SEQ_STATE_DONE ? SEQ_STATE_DONE : SEQ_STATE_DECODE;
 }
 
+static void finish(struct run *r);
+
+/* Its tokens lie in the prompt, and the next one is drawn as the next of the whole reply. */
+static void test_an_unfinished_turn_counts_as_reply_where_tokens_are_drawn(void **state)
+{
+    (void)state;
+    for (uint32_t from = 0; from <= 3; from++) {
+        struct run r;
+        struct api_request rq;
+        struct err e;
+        const struct seq_options o = {.vocab = vocab};
+        api_request_init(&rq);
+        rq.presence_penalty = 1;
+        start(&r, &rq, 0);
+        seq_deinit(&r.seq);
+        r.job->open_from = from;
+        assert_true(seq_init(&r.seq, r.job, 0, &o, &e));
+        uint32_t said = from ? 3 - from : 0;
+        assert_int_equal(sampler_row(&r.seq.sampler).position, said);
+        assert_int_equal(seq_reply_count(&r.seq), 0);
+        assert_true((map_find_number(&r.seq.sampler.reply, LET) != NULL) == (said > 0));
+        assert_true((map_find_number(&r.seq.sampler.reply, P) != NULL) == (said > 1));
+        finish(&r);
+    }
+}
+
 static void finish(struct run *r)
 {
     seq_deinit(&r->seq);
@@ -244,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reply_is_told_as_reasoning_text_and_calls),
         cmocka_unit_test(test_a_reply_resumed_at_any_token_says_the_rest_and_nothing_twice),
+        cmocka_unit_test(test_an_unfinished_turn_counts_as_reply_where_tokens_are_drawn),
         cmocka_unit_test(test_logprobs_belong_to_content_alone),
         cmocka_unit_test(test_a_spent_budget_closes_the_reasoning_by_force),
         cmocka_unit_test(test_A15_without_parallel_calls_the_first_one_ends_the_reply),
