@@ -96,7 +96,7 @@ def test_a_conversation_that_grows_misses_nothing(server):
     ("Call {\"a\": 1, \"b\": 2} now", "Call {\"b\": 2, \"a\": 1} now", "reserialised_call"),
     ("Be brief, please.", "Be as long as you like.", None),
 ])
-def test_a_changed_system_text_is_found_with_its_likely_cause(server, was, now, hint):
+def test_E16_a_changed_system_text_is_found_with_its_likely_cause(server, was, now, hint):
     ask(server, ("system", was + LONG), ("user", "ab"))
     reply = ask(server, ("system", now + LONG), ("user", "ab"))
     row = the_record(server, reply, "content_changed", hint)
@@ -276,7 +276,7 @@ def test_inspect_cache_shows_figures_and_records(shoal, server):
     assert none.returncode == 1 and "no shoal server" in none.stderr
 
 
-def test_the_clock_is_rounded_only_where_the_configuration_says_so(home):
+def test_E16_the_clock_is_rounded_only_where_the_configuration_says_so(home):
     def turn(server, now, **more):
         return server.post("/v1/chat/completions", {
             "model": "llama", "max_tokens": 1, "shoal": {"session": "s1"},

@@ -454,7 +454,7 @@ def test_kill_9_of_an_engine_under_streams_loses_and_repeats_nothing(tmp_path):
                            for _, _, legs in got)
 
 
-def test_an_engine_that_stands_still_is_called_wedged_and_gone_on_from(tmp_path):
+def test_E06_E25_an_engine_that_stands_still_is_called_wedged_and_gone_on_from(tmp_path):
     path = two_engines(tmp_path)
     path.write_text(path.read_text() + "deadlines: {engine_stall: 3s}\n")
     with serving(tmp_path, "-config", str(path), "-model", "one", "-model", "two") as server:

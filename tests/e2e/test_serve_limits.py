@@ -281,7 +281,7 @@ def fill(server, count):
     return held
 
 
-def test_E19_a_burst_against_a_full_queue_is_refused_at_once(tmp_path):
+def test_E19_G22_a_burst_against_a_full_queue_is_refused_at_once(tmp_path):
     with serving(tmp_path, "-model", REAL, "-slots", "1", "-queue", "1") as server:
         model = server.model()
         held = fill(server, 2)

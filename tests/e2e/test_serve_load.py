@@ -104,7 +104,7 @@ def test_500_idle_connections_take_little_memory(tmp_path):
             s.close()
 
 
-def test_memory_of_the_endpoint_stays_flat_over_many_requests(tmp_path):
+def test_E28_memory_of_the_endpoint_stays_flat_over_many_requests(tmp_path):
     with serving(tmp_path, "-model", TINY) as server:
         def ask(i):
             return server.chat("ab" * (i % 50), max_tokens=1 + i % 5, stream=i % 2 == 0).status

@@ -50,7 +50,7 @@ def shoal(spill, *words):
 
 
 @pytest.mark.parametrize("name,kv", KINDS)
-def test_a_prompt_is_read_from_disk_after_a_restart_and_says_the_same(tmp_path, name, kv):
+def test_E31_a_prompt_is_read_from_disk_after_a_restart_and_says_the_same(tmp_path, name, kv):
     spill, model = tmp_path / "spill", os.path.join(os.path.dirname(TINY), name)
     with started(tmp_path, spill, "-kv", kv, model=model) as server:
         cold, first = ask(server)

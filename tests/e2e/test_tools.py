@@ -319,6 +319,6 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("path", HISTORIES)
-def test_A03_A10_B01_what_other_clients_left_in_a_history_is_taken(scripted, path):
+def test_A03_A10_B01_G24_what_other_clients_left_in_a_history_is_taken(scripted, path):
     got = scripted.post(path, {"model": scripted.model(), **HISTORIES[path]})
     assert got.status == 200, got.body

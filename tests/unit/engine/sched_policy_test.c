@@ -50,7 +50,7 @@ static void test_a_preempted_sequence_heads_its_class(void **state)
     assert_true(sched_policy_before(&high, &back));
 }
 
-static void test_a_blocked_head_is_passed_a_limited_number_of_times(void **state)
+static void test_E26_a_blocked_head_is_passed_a_limited_number_of_times(void **state)
 {
     (void)state;
     assert_true(sched_policy_may_pass(31, 0));
@@ -141,7 +141,7 @@ static void test_a_step_never_holds_more_than_its_rows(void **state)
     assert_int_equal(rows[2], 7);
 }
 
-static void test_the_victim_loses_least_and_is_of_the_lowest_class(void **state)
+static void test_E27_the_victim_loses_least_and_is_of_the_lowest_class(void **state)
 {
     (void)state;
     struct sched_victim v[] = {
@@ -181,14 +181,14 @@ int main(void)
         cmocka_unit_test(test_the_line_is_class_then_service_then_arrival),
         cmocka_unit_test(test_waiting_lifts_a_request_one_class_in_thirty_seconds),
         cmocka_unit_test(test_a_preempted_sequence_heads_its_class),
-        cmocka_unit_test(test_a_blocked_head_is_passed_a_limited_number_of_times),
+        cmocka_unit_test(test_E26_a_blocked_head_is_passed_a_limited_number_of_times),
         cmocka_unit_test(test_the_chunk_holds_the_step_target_beside_decoders),
         cmocka_unit_test(test_decoders_come_first_then_the_oldest_prompt),
         cmocka_unit_test(test_what_the_first_prompt_leaves_goes_to_the_next),
         cmocka_unit_test(test_a_short_prompt_goes_ahead_with_at_most_half),
         cmocka_unit_test(test_held_sequences_get_nothing),
         cmocka_unit_test(test_a_step_never_holds_more_than_its_rows),
-        cmocka_unit_test(test_the_victim_loses_least_and_is_of_the_lowest_class),
+        cmocka_unit_test(test_E27_the_victim_loses_least_and_is_of_the_lowest_class),
         cmocka_unit_test(test_a_low_one_in_need_goes_itself_before_a_high_one),
         cmocka_unit_test(test_of_equals_the_youngest_gives_way),
     };

@@ -267,7 +267,7 @@ static void test_a_heavy_prefix_outlives_a_light_one_of_the_same_age(void **stat
     assert_int_equal(length(&b, STR("")), 0);
 }
 
-static void test_without_a_free_node_the_oldest_leaf_makes_room(void **state)
+static void test_E29_without_a_free_node_the_oldest_leaf_makes_room(void **state)
 {
     (void)state;
     for (int32_t i = 0; i < 20; i++) {
@@ -371,7 +371,7 @@ int main(void)
         TEST(test_the_oldest_conversation_goes_first_and_from_its_end, setup),
         TEST(test_pages_in_use_and_pinned_ones_are_never_evicted, setup),
         TEST(test_a_heavy_prefix_outlives_a_light_one_of_the_same_age, setup),
-        TEST(test_without_a_free_node_the_oldest_leaf_makes_room, setup_few),
+        TEST(test_E29_without_a_free_node_the_oldest_leaf_makes_room, setup_few),
         TEST(test_a_match_needs_the_window_before_its_end, setup_window),
         TEST(test_window_pages_are_given_up_before_nodes_are, setup_window),
         TEST(test_random_conversations_match_their_longest_common_prefix, setup),

@@ -188,7 +188,7 @@ static void test_an_unload_that_was_asked_for_waits_for_running_replies(void **s
     expect_one(&v, RESIDENCY_UNLOAD, 0);
 }
 
-static void test_a_failed_load_is_not_tried_again_at_once(void **state)
+static void test_G21_a_failed_load_is_not_tried_again_at_once(void **state)
 {
     (void)state;
     struct residency_model m[] = {out_waiting(0)};
@@ -389,7 +389,7 @@ int main(void)
         cmocka_unit_test(test_a_pinned_model_keeps_its_place_and_the_others_are_told),
         cmocka_unit_test(test_an_idle_model_leaves_when_its_keep_alive_is_over),
         cmocka_unit_test(test_an_unload_that_was_asked_for_waits_for_running_replies),
-        cmocka_unit_test(test_a_failed_load_is_not_tried_again_at_once),
+        cmocka_unit_test(test_G21_a_failed_load_is_not_tried_again_at_once),
         cmocka_unit_test(test_free_bytes_are_shared_between_the_free_places),
         cmocka_unit_test(test_a_model_that_does_not_fit_beside_another_takes_its_place),
         cmocka_unit_test(test_a_model_larger_than_everything_is_left_to_its_child_to_refuse),

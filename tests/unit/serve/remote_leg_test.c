@@ -229,7 +229,7 @@ static void test_reasoning_and_calls_come_through(void **state)
     }
 }
 
-static void test_an_end_that_claims_calls_without_one_is_a_plain_end(void **state)
+static void test_G24_an_end_that_claims_calls_without_one_is_a_plain_end(void **state)
 {
     (void)state;
     for (size_t i = 0; i < countof(dialects); i++) {
@@ -799,7 +799,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reply_of_every_protocol_comes_whole),
         cmocka_unit_test(test_reasoning_and_calls_come_through),
-        cmocka_unit_test(test_an_end_that_claims_calls_without_one_is_a_plain_end),
+        cmocka_unit_test(test_G24_an_end_that_claims_calls_without_one_is_a_plain_end),
         cmocka_unit_test(test_every_fault_has_its_class),
         cmocka_unit_test(test_silence_behind_a_finished_reply_is_its_end),
         cmocka_unit_test(test_no_cut_of_a_stream_is_taken_for_an_end),

@@ -1,0 +1,130 @@
+"""Cases of CASES.md E and G about one engine under many clients: who waits for whom, loads and
+unloads in between, a watchdog that knows work from standstill. The id is in the name."""
+import concurrent.futures
+import random
+import threading
+import time
+
+import pytest
+
+from server import REAL, serving, wait_until
+from test_serve_models import complete, fill_store
+
+CHAT = "/v1/chat/completions"
+
+
+def ask(server, text, agent="a", **more):
+    return server.post(CHAT, {"model": server.model(), "shoal": {"agent": agent}, "temperature": 0,
+                              "messages": [{"role": "user", "content": text}], **more},
+                       timeout=120)
+
+
+def words(number, count):
+    """A text that shares no prefix with that of another number."""
+    draw = random.Random(number)
+    return " ".join(draw.choice(("salt", "rope", "tide", "gull", "mast")) for _ in range(count))
+
+
+@pytest.fixture
+def models(tmp_path):
+    fill_store(tmp_path)
+
+    def start(*args, **env):
+        return serving(tmp_path, *args, env=env)
+    return start
+
+
+# ---------------------------------------------------------------- one model, many requests
+
+def test_E02_long_requests_that_do_not_run_at_once_wait_and_none_fails(tmp_path):
+    with serving(tmp_path, "-model", REAL, "-ctx", "2048", "-slots", "2") as server:
+        assert server.get("/v1/status").json()["models"][0]["context"] == 2048
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            got = list(pool.map(lambda i: ask(server, words(i, 900), max_tokens=48,
+                                              ignore_eos=True), range(4)))
+        assert [r.status for r in got] == [200] * 4, [r.body for r in got]
+        assert all(r.json()["usage"]["completion_tokens"] == 48 for r in got)
+        r = ask(server, words(9, 4000))
+        assert r.status == 400 and "2048" in r.json()["error"]["message"], r.body
+
+
+def test_E03_a_short_request_of_another_agent_does_not_wait_for_a_long_prompt(tmp_path):
+    with serving(tmp_path, "-model", REAL, "-ctx", "8192", "-batch", "128") as server:
+        took = {}
+
+        def long():
+            before = time.monotonic()
+            assert ask(server, words(1, 2500), "bulk", max_tokens=1).status == 200
+            took["long"] = time.monotonic() - before
+
+        t = threading.Thread(target=long)
+        t.start()
+        wait_until(lambda: server.requests() == 1)
+        before = time.monotonic()
+        assert ask(server, words(2, 40), "desk", max_tokens=1).status == 200
+        took["short"] = time.monotonic() - before
+        assert "long" not in took, took
+        t.join()
+        assert took["short"] < took["long"] / 3, took
+
+
+def test_E25_a_reply_longer_than_the_stall_limit_lives(tmp_path):
+    """The other half, one that stands still, is E06 in test_failover."""
+    with serving(tmp_path, "-model", REAL, "-ctx", "4096",
+                 env={"SHOAL_DEADLINES_ENGINE_STALL": "1500ms"}) as server:
+        took, tokens_each = 0, 200
+        while took < 3:  # the last one alone took twice the limit
+            before = time.monotonic()
+            r = ask(server, words(3, 20), max_tokens=tokens_each, ignore_eos=True)
+            assert r.status == 200, r.body
+            assert r.json()["usage"]["completion_tokens"] == tokens_each
+            took, tokens_each = time.monotonic() - before, 2 * tokens_each
+        assert server.get("/v1/status").json()["models"][0]["restarts"] == 0
+
+
+# ---------------------------------------------------------------- several models, one place
+
+def test_E22_a_model_that_answers_is_not_unloaded_for_another(models):
+    with models(SHOAL_ENGINE_MIN_RESIDENCY="0s") as server:
+        ended = {}
+
+        def run(model, tokens):
+            r = complete(server, model, max_tokens=tokens, ignore_eos=True)
+            ended[model] = time.monotonic()
+            return r
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            first = pool.submit(run, "llama", 1500)
+            wait_until(lambda: server.metric("shoal_running") == 1)
+            second = pool.submit(run, "qwen2", 8)
+            assert first.result().json()["usage"]["completion_tokens"] == 1500
+            assert second.result().json()["usage"]["completion_tokens"] == 8
+        assert ended["llama"] < ended["qwen2"]
+        assert server.metric("shoal_swaps_total") == 1
+
+
+def test_E24_requests_at_the_moment_of_an_idle_unload_never_fail(models):
+    draw, pids = random.Random(24), set()
+    with models("-keepalive", "120ms") as server:
+        for _ in range(40):
+            r = complete(server, "llama", max_tokens=2)
+            assert r.status == 200, r.body
+            pids.update(m["pid"] for m in server.get("/v1/status").json()["models"]
+                        if m.get("pid"))
+            time.sleep(0.07 + draw.random() * 0.1)
+        assert len(pids) > 3, "the model never left"
+
+
+def test_G20_arrivals_of_three_models_are_grouped_into_three_swaps(models):
+    with models(SHOAL_ENGINE_MIN_RESIDENCY="0s") as server:
+        held = concurrent.futures.ThreadPoolExecutor(9)
+        first = held.submit(complete, server, "llama", max_tokens=800, ignore_eos=True)
+        wait_until(lambda: server.metric("shoal_running") == 1)
+        jobs = []
+        for letter in "ABAACABC":
+            jobs.append(held.submit(complete, server,
+                                    {"A": "llama", "B": "qwen2", "C": "qwen3"}[letter]))
+            time.sleep(0.01)
+        assert all(j.result().status == 200 for j in [first, *jobs])
+        assert server.metric("shoal_swaps_total") <= 3
+        held.shutdown()
