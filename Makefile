@@ -71,7 +71,7 @@ endif
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
         bench-serve bench-agents \
         bench-tok bench-grammar test-schema run install dist deb wheel clean \
-        soak FORCE
+        soak kill-engine FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -324,7 +324,8 @@ PAIRS = $(VENV)/bin/python tests/golden/grammar/make_pairs.py \
 PYTEST    = $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 e2e_files = $(sort $(wildcard $(1:%=tests/e2e/test_%.py)))
 E2E_SERVE = $(call e2e_files,serve* stress metrics openapi)
-E2E_LEGS  = $(call e2e_files,drill* failover remote pull install package sizing rm list)
+E2E_LEGS  = $(call e2e_files,drill* failover* cases_engine remote pull install package sizing \
+              rm list)
 E2E_REST  = $(filter-out $(E2E_SERVE) $(E2E_LEGS),$(call e2e_files,*))
 E2E       = $(PYTEST) tests/e2e
 e2e: $(E2E_BINARIES) $(VENV)/ok tiny ## the binary from outside
@@ -350,6 +351,11 @@ test-long: ## the full product of the numerics contract, many seeds: hours
 
 soak: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## half an hour of 100 agents and kills
 	$(PYTHON) bench/serve/serve.py -only soak -seconds $(or $(SOAK_SECONDS),1800) \
+	    $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
+
+# The soak with an end after so many kills, of which not even a refusal may come.
+kill-engine: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## kill -9 of the engine: KILLS=20
+	$(PYTHON) bench/serve/serve.py -only soak -kills $(or $(KILLS),20) \
 	    $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 # ---------------------------------------------------------------- speed

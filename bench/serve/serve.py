@@ -181,6 +181,7 @@ def main():
     parser.add_argument("-peer", help="llama-server; without it shoal alone is measured")
     parser.add_argument("-rounds", type=int, default=3)
     parser.add_argument("-seconds", type=int, default=120, help="of the soak")
+    parser.add_argument("-kills", type=int, help="the soak ends after so many of the engine")
     parser.add_argument("-threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("-only", default=",".join(PARTS))
     options = parser.parse_args()
@@ -206,8 +207,9 @@ def main():
         if "idle" in parts:
             is_good &= stress("idle", url, "-pid", str(process.pid))
         if "soak" in parts:
-            is_good &= stress("soak", url, "-pid", str(process.pid), "-kill",
-                              "-seconds", str(options.seconds))
+            end = ("-kills", str(options.kills)) if options.kills else \
+                ("-kill", "-seconds", str(options.seconds))
+            is_good &= stress("soak", url, "-pid", str(process.pid), *end)
     if "burst" in parts:
         with tempfile.TemporaryDirectory() as folder, \
                 shoal_server(options, folder, env={"SHOAL_LIMITS_QUEUE": "8"}) as (_, url):

@@ -2,13 +2,15 @@
  *
  *   stress burst -url URL -model NAME [-agents 500] [-hold 16] [-within 100]
  *   stress idle  -url URL -pid PID [-agents 500]
- *   stress soak  -url URL -model NAME -pid PID [-agents 100] [-seconds 120] [-kill] [-seed 1]
+ *   stress soak  -url URL -model NAME -pid PID [-agents 100] [-seconds 120] [-kill] [-kills N]
+ *                [-seed 1]
  *
  * burst: `hold` long replies fill slots and queue, then agents ask at once. Each must be answered
  * or told 503, nobody hung; of the 503 the slowest is measured against `within` ms.
  * idle:  connections that say nothing: what they cost the process PID in resident memory.
  * soak:  short requests; of ten one goes away and one reads slowly; -kill also kills PID's child
- *        with SIGKILL, 15 to 25 s apart. Nothing but 503 may fail.
+ *        with SIGKILL, 15 to 25 s apart. Nothing but 503 may fail. -kills: as -kill, but the soak
+ *        ends 15 s after the Nth, and 503 is a failure too.
  *
  * Only 127.0.0.1 is ever a target. One line of JSON on stdout; exit 1 when a promise is broken. */
 #include <arpa/inet.h>
@@ -28,6 +30,8 @@
 #define SECONDS_MAX 3600
 #define BURST_WAIT_MS 120000
 #define KILL_APART_MS 15000
+#define KILL_SPREAD_MS 10000
+#define KILLS_MAX 100
 
 enum fate { FATE_READ, FATE_CANCEL, FATE_SLOW };
 
@@ -47,7 +51,7 @@ struct stress {
     struct chrono_rng rng;
     str url, model;
     pid_t pid;
-    uint32_t agents_count, hold, seconds, within_ms, running;
+    uint32_t agents_count, hold, seconds, within_ms, running, kills_max;
     bool kills, is_ending;
     uint64_t done, refused, failed, cancelled, slow, kills_count, events;
     double refused_ms_max;
@@ -177,15 +181,17 @@ static int soak(struct stress *s)
     uint64_t rss_early = 0;
     for (uint32_t i = 0; i < s->agents_count; i++)
         loop_timer_set(&s->agents[i].next, (int64_t)chrono_rng_below(&s->rng, 1000));
-    while (loop_ms() < end) {
+    while (loop_ms() < end && !(s->kills_max && s->kills_count == s->kills_max &&
+                                loop_ms() >= kill_at)) {
         loop_step(s->loop, STEP_MS);
         int64_t now = loop_ms();
         if (!rss_early && now > start + s->seconds * 250LL)
             rss_early = resident_kb(s->pid);
-        pid_t child = s->kills && now >= kill_at && now < end - 5000 ? child_of(s->pid) : 0;
+        bool is_time = s->kills && now >= kill_at && now < end - 5000;
+        pid_t child = is_time ? child_of(s->pid) : 0;
         if (child > 1 && kill(child, SIGKILL) == 0) {
             s->kills_count++;
-            kill_at = now + KILL_APART_MS + (int64_t)chrono_rng_below(&s->rng, 10000);
+            kill_at = now + KILL_APART_MS + (int64_t)chrono_rng_below(&s->rng, KILL_SPREAD_MS);
         }
     }
     uint64_t rss_late = resident_kb(s->pid);
@@ -206,7 +212,8 @@ static int soak(struct stress *s)
     json_put_text_z(&w, s->why);
     printf("%s}\n", out.p);
     buf_deinit(&out);
-    return s->failed || s->running || !s->done;
+    bool is_short = s->kills_max && (s->kills_count < s->kills_max || s->refused);
+    return s->failed || s->running || !s->done || is_short;
 }
 
 /* --- plain sockets ---------------------------------------------------------------------------- */
@@ -354,7 +361,11 @@ static void parse(struct stress *s, int argc, char **argv)
             s->agents_count = number(flag, value, AGENTS_MAX);
         else if (strcmp(flag, "-seconds") == 0)
             s->seconds = number(flag, value, SECONDS_MAX);
-        else if (strcmp(flag, "-hold") == 0)
+        else if (strcmp(flag, "-kills") == 0) {
+            s->kills = true;
+            s->kills_max = number(flag, value, KILLS_MAX);
+            s->seconds = (s->kills_max + 1) * (KILL_APART_MS + 2 * KILL_SPREAD_MS) / 1000;
+        } else if (strcmp(flag, "-hold") == 0)
             s->hold = number(flag, value, AGENTS_MAX);
         else if (strcmp(flag, "-within") == 0)
             s->within_ms = number(flag, value, 60000);
