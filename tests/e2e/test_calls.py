@@ -10,6 +10,7 @@ import pytest
 
 from conftest import ROOT
 from server import serving
+from test_failover import PATHS, read_stream, read_whole
 
 CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 TOOLS = [{"type": "function", "function": {
@@ -85,6 +86,23 @@ def test_a_child_killed_in_the_middle_of_a_call_changes_no_byte_of_it(coder):
         assert coder.child() != killed
         assert (shaken.content, shaken.calls, shaken.finish) == \
             (quiet.content, quiet.calls, quiet.finish)
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_B10_a_call_comes_as_a_call_and_never_as_text_too(coder, dialect):
+    function = TOOLS[0]["function"]
+    own = {"openai": {**BODY}, "ollama": {"messages": BODY["messages"], "tools": TOOLS, "options": {
+               "temperature": 0, "num_predict": 200}},
+           "anthropic": {"messages": BODY["messages"], "temperature": 0, "max_tokens": 200,
+                         "tools": [{"name": function["name"], "input_schema": function[
+                             "parameters"], "description": function["description"]}]},
+           "responses": {"input": BODY["messages"], "temperature": 0, "max_output_tokens": 200,
+                         "tools": [{"type": "function", **function}]}}[dialect]
+    for stream in (False, True):
+        r = coder.post(PATHS[dialect], {"model": coder.model(), **own, "stream": stream})
+        assert r.status == 200, r.body
+        text = read_stream(dialect, r.body)[0] if stream else read_whole(dialect, r.body)
+        assert not text and b"Bern" in r.body, (stream, r.body)
 
 
 def test_B18_a_cut_call_ends_with_length_and_promises_nothing(coder):

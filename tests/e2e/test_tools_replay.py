@@ -167,7 +167,7 @@ class Loop:
                           "options": {"num_predict": 1}}}
 
 
-def test_a_tool_loop_of_20_calls_finds_97_percent_of_what_was_there_on_each_dialect(coder):
+def test_E32_a_tool_loop_of_20_calls_finds_97_percent_of_what_was_there_on_each_dialect(coder):
     loop, before, calls = Loop(), 0, 0
     found = {path: [0, 0] for path in ["/v1/chat/completions", *Loop().bodies()]}
     for i in range(TURNS):

@@ -608,7 +608,7 @@ static void run(uint64_t seed)
 
 /* --- fixed scenes: a prefix is computed once ------------------------------------------------- */
 
-static void open_scene(uint32_t window, uint32_t rows_max)
+static void open_scene(uint32_t window, uint32_t rows_max, uint32_t pages)
 {
     struct device *d = &w.device;
     memset(&w, 0, sizeof w);
@@ -618,7 +618,7 @@ static void open_scene(uint32_t window, uint32_t rows_max)
     w.layout.window[1] = window;
     d->limits = (struct step_limits){.rows_max = rows_max, .seqs_max = 8, .outs_max = 8,
                                      .top_max = 20, .pages_max = {32, 32}};
-    d->pages[0] = d->pages[1] = 1200;
+    d->pages[0] = d->pages[1] = pages;
     d->layout = w.layout;
     d->vocab = VOCAB;
     d->eos = VOCAB - 1;
@@ -667,7 +667,7 @@ static uint64_t run_scene(void)
  * that repeats everything. What is computed is what is new, and a cut page here and there. */
 static void run_agents(uint32_t window)
 {
-    open_scene(window, 64);
+    open_scene(window, 64, 1200);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct client *c = &w.clients[i];
         for (uint32_t k = 0; k < 510; k++)
@@ -713,11 +713,11 @@ static int64_t step_ms(void)
     return now_ms() - before;
 }
 
-/* A long prompt beside two running replies: a step costs 10 ms and 0.2 ms a row, so decoding alone
- * takes 10.4 and 2.5 times that is 26. In one piece the prompt's rows would make it 61. */
+/* E04: a long prompt beside two running replies. A step costs 10 ms and 0.2 ms a row, so decoding
+ * alone takes 10.4 and 2.5 times that is 26. In one piece the prompt's rows would make it 61. */
 static void run_pace(void)
 {
-    open_scene(0, 256);
+    open_scene(0, 256, 1200);
     w.device.clock = &w.clock;
     w.device.step_ns = 10000000;
     w.device.row_ns = 200000;
@@ -760,7 +760,7 @@ static void run_pace(void)
 static void run_window(void)
 {
     const uint32_t window = 100, whole = (window + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
-    open_scene(window, 64);
+    open_scene(window, 64, 1200);
     w.clients_count = 1;
     ask_for(&w.clients[0], 1, 900, 60);
     w.clients[0].rq.cache = API_CACHE_OFF;
@@ -773,6 +773,47 @@ static void run_window(void)
                kv_pool_used(&w.pool, 1), most);
     }
     check_reply(&w.clients[0], 0);
+    close_engine();
+    vocab_free(w.vocab);
+}
+
+/* E01: four replies of 500 tokens over a pool of 1,024: each ends as it would alone. */
+static void run_E01_tight_pool(void)
+{
+    open_scene(0, 64, 1024 / KV_PAGE_TOKENS);
+    w.clients_count = 4;
+    for (uint32_t i = 0; i < w.clients_count; i++)
+        ask_for(&w.clients[i], i + 1, 300, 200);
+    run_scene();
+    close_engine();
+    vocab_free(w.vocab);
+}
+
+/* E26: one that needs nearly the whole pool, twenty that need little: the small ones are done while
+ * the large one waits or runs, and it is done too. */
+static void run_E26_large_among_small(void)
+{
+    open_scene(0, 64, 1024 / KV_PAGE_TOKENS);
+    w.clients_count = 21;
+    ask_for(&w.clients[0], 1, 60, 200); /* holds pages, so that the large one does not fit yet */
+    ask_for(&w.clients[1], 2, 900, 40);
+    for (uint32_t i = 2; i < w.clients_count; i++)
+        ask_for(&w.clients[i], i + 1, 60, 10);
+    for (uint32_t i = 0; i < w.clients_count; i++)
+        submit(&w.clients[i]);
+    uint32_t small = 0;
+    while (!all_over()) {
+        bool was_over = w.clients[1].state == CLIENT_DONE;
+        step_ms();
+        if (was_over || w.clients[1].state != CLIENT_DONE)
+            continue;
+        for (uint32_t i = 2; i < w.clients_count; i++)
+            small += w.clients[i].state == CLIENT_DONE;
+    }
+    expect(small == w.clients_count - 2, "small requests waited for a large one", small,
+           w.clients_count - 2);
+    for (uint32_t i = 0; i < w.clients_count; i++)
+        check_reply(&w.clients[i], 0);
     close_engine();
     vocab_free(w.vocab);
 }
@@ -801,6 +842,8 @@ int main(void)
     run_agents(100);
     run_pace();
     run_window();
+    run_E01_tight_pool();
+    run_E26_large_among_small();
     for (uint64_t seed = 1; seed <= seeds; seed++)
         run(seed);
     if (!one && (!tiers.restored || !tiers.lost || !tiers.bad_sums || !tiers.off ||
@@ -811,6 +854,6 @@ int main(void)
                (unsigned long long)tiers.off, (unsigned long long)tiers.evictions);
         return 1;
     }
-    printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 4);
+    printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 6);
     return 0;
 }

@@ -101,7 +101,7 @@ static void check_snippets(const char *name)
     arena_deinit(&a);
 }
 
-static void test_snippets_by_hand_and_random_print_what_jinja2_prints(void **state)
+static void test_B05_snippets_by_hand_and_random_print_what_jinja2_prints(void **state)
 {
     (void)state;
     check_snippets("snippets_1.json");
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_B02_chat_templates_print_what_jinja2_prints_and_C01_keep_origins),
     };
     const struct CMUnitTest snippets[] = {
-        cmocka_unit_test(test_snippets_by_hand_and_random_print_what_jinja2_prints),
+        cmocka_unit_test(test_B05_snippets_by_hand_and_random_print_what_jinja2_prints),
         cmocka_unit_test(test_random_snippets_print_what_jinja2_prints),
     };
     int failed = 0;
