@@ -13,6 +13,7 @@
 
 #define SERVE_SETTINGS_OUTPUT_HIGH ((size_t)4 << 20) /* BEHAVIOUR 8.7: then the sequence pauses */
 #define SERVE_SETTINGS_PIPELINE_MAX ((size_t)256 << 10)
+#define SERVE_SETTINGS_CONNECTIONS 8u /* of a download, as `shoal pull` has them */
 #define SERVE_SETTINGS_IDLE_MS 75000 /* a kept connection without a request */
 
 static uint32_t serve_settings_number(const struct config *config, const char *key)
@@ -74,6 +75,32 @@ static bool serve_settings_version(struct server_options *o, const struct config
     return true;
 }
 
+/* The token's file is read only where somebody may pull. */
+static bool serve_settings_pulls(struct pulls_options *o, const struct cmd_context *c,
+                                 const struct config *config, struct arena *a, struct err *e)
+{
+    const struct config_value *allow = config_value(config, "hub.allow");
+    const struct config_value *aliases = config_value(config, "aliases");
+    struct cmd_context at = *c;
+    at.config = config;
+    at.arena = a;
+    *o = (struct pulls_options){.is_on = config_bool(config, "hub.http_pull"),
+                                .allow = allow->items, .allow_count = allow->items_count,
+                                .aliases = aliases->items,
+                                .aliases_count = aliases->items_count};
+    if (!o->is_on)
+        return true;
+    cmd_models_options(&at, &o->library);
+    o->pull = (struct pull_options){.store = config_text(config, "store"),
+                                    .connections = SERVE_SETTINGS_CONNECTIONS,
+                                    .piece_size = (uint64_t)config_number(config, "hub.piece"),
+                                    .supports = cmd_pull_supports};
+    if (!o->pull.store.len)
+        return err_set(e, ERR_CONFIG,
+                       "hub.http_pull: no home directory, so `store` must say where to");
+    return cmd_pull_hub(&at, &o->pull.net, e);
+}
+
 bool serve_settings_server(struct server_options *o, const struct cmd_context *c,
                            const struct config *config, struct arena *a, struct err *e)
 {
@@ -83,7 +110,8 @@ bool serve_settings_server(struct server_options *o, const struct cmd_context *c
     struct config_agents agents;
     if (!config_keys_load(&keys, config, cmd_value(c, "key-file"), a, e) ||
         !config_rules_agents(&agents, config, a, e) ||
-        !serve_settings_version(o, config, e))
+        !serve_settings_version(o, config, e) ||
+        !serve_settings_pulls(&o->pulls, c, config, a, e))
         return false;
     o->access = (struct limits_options){.keys = keys.keys, .keys_count = keys.count,
                                         .hosts = hosts->items, .hosts_count = hosts->items_count,

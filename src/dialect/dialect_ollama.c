@@ -571,11 +571,9 @@ static const struct dialect_path paths[] = {
     {"POST", "/api/show", API_KIND_SHOW, false},
     {"POST", "/api/embed", API_KIND_EMBED, false},
     {"POST", "/api/embeddings", API_KIND_EMBED, false},
-    {"POST", "/api/pull", API_KIND_LOAD, false},
     {"POST", "/api/push", API_KIND_LOAD, false},
     {"POST", "/api/create", API_KIND_LOAD, false},
     {"POST", "/api/copy", API_KIND_LOAD, false},
-    {"DELETE", "/api/delete", API_KIND_UNLOAD, false},
     {"HEAD", "/api/blobs/{}", API_KIND_SHOW, false},
     {"POST", "/api/blobs/{}", API_KIND_LOAD, false},
 };

@@ -35,7 +35,7 @@ struct catalog {
     struct library *picture, *taken; /* taken: the thread's, until it has ended */
     struct err why, taken_why;       /* code NONE: the last try went well */
     pthread_t thread;
-    bool is_taking;
+    bool is_taking, is_outdated; /* is_outdated: what is being taken */
     int64_t taken_ms; /* when the last try ended */
     struct loop_wake wake;
     /* Descriptions. */
@@ -72,7 +72,8 @@ static void catalog_on_taken(void *ctx)
         c->is_taking = false;
         c->why = c->taken_why;
     }
-    c->taken_ms = loop_ms();
+    c->taken_ms = c->is_outdated ? loop_ms() - CATALOG_FRESH_MS : loop_ms();
+    c->is_outdated = false;
     if (c->taken) { /* a failed try leaves the old picture */
         library_close(c->picture);
         c->picture = c->taken;
@@ -96,6 +97,13 @@ void catalog_refresh(struct catalog *c)
         c->taken_ms = loop_ms();
         loop_wake_send(&c->wake);
     }
+}
+
+void catalog_expire(struct catalog *c)
+{
+    c->is_outdated = c->is_taking; /* that thread may have read before the change */
+    c->taken_ms = loop_ms() - CATALOG_FRESH_MS;
+    catalog_refresh(c);
 }
 
 const struct library *catalog_picture(const struct catalog *c, struct err *why)

@@ -42,6 +42,8 @@ void catalog_close(struct catalog *c); /* waits for the thread; NULL is allowed 
 
 /* Takes a new picture unless one is being taken or the last is fresh. */
 void catalog_refresh(struct catalog *c);
+/* The stores have changed: no picture begun so far counts as fresh; takes a new one. */
+void catalog_expire(struct catalog *c);
 /* The last picture is younger than CATALOG_FRESH_MS, and no newer one is under way. */
 bool catalog_is_fresh(const struct catalog *c);
 /* NULL: none yet; *why is set when the last try failed. Valid until on_change. */

@@ -530,6 +530,8 @@ bool models_leg_open(struct models_leg **out, const struct models_leg_options *o
     return true;
 }
 
+void models_leg_expire(struct models_leg *m) { catalog_expire(m->catalog); }
+
 void models_leg_close(struct models_leg *m, int64_t grace_ms)
 {
     if (!m)

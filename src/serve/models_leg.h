@@ -117,6 +117,8 @@ str models_leg_fill(struct models_leg *m, struct api_request *rq, struct arena *
 /* A model that is in no store (given by its path at start), found by its name before all others. */
 BASE_USE_RESULT bool models_leg_add(struct models_leg *m, const struct library_entry *entry,
                                     struct err *e);
+/* A model has come into the stores or is gone: they are read anew. */
+void models_leg_expire(struct models_leg *m);
 /* Wants it resident from the start: a LOAD that nobody waits for. A failure is logged, and told by
  * health while no other model is resident; the next request tries again. Not from a callback. */
 void models_leg_preload(struct models_leg *m, str name);

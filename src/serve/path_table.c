@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "serve/path_cache.h"
 #include "serve/path_legs.h"
+#include "serve/path_pull.h"
 #include "serve/path_state.h"
 
 #define PATH_REPORT_MAX 65536 /* bytes of what a reload says */
@@ -141,6 +142,8 @@ static const struct path_row rows_of_paths[] = {
     {"*", "/v1/agents/*", INFER, path_not_built},
     {"POST", "/tokenize", INFER, path_not_built},
     {"POST", "/detokenize", INFER, path_not_built},
+    {"POST", "/api/pull", ADMIN, path_pull_fetch},
+    {"DELETE", "/api/delete", ADMIN, path_pull_delete},
     {"*", "/api/blobs/*", INFER, path_not_built},
 };
 

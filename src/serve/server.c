@@ -22,6 +22,7 @@ struct server {
     struct replay *replay;
     struct misses *misses;
     struct limits *limits;
+    struct pulls *pulls;
     str listen[SERVER_ADDRESSES_MAX]; /* what limits knows as our names */
     uint32_t listen_count;
     struct loop_timer stop;
@@ -41,6 +42,8 @@ struct server_call {
     uint64_t ingress;
     struct limits *limits; /* those that let it in: x.key is theirs */
     struct server_asker asker;
+    void (*on_leave)(void *ctx); /* of a row that answers later; or NULL */
+    void *on_leave_ctx;
 };
 
 /* --- replies ------------------------------------------------------------------------------- */
@@ -174,6 +177,8 @@ static bool server_find(const struct http_request *r, struct server_call *call,
     if (dialect_match(method, r->path, &call->x.dialect, &call->x.path, &call->x.segment))
         return true;
     call->row = path_table_find(method, r->path);
+    if (str_starts(r->path, STR("/api/"))) /* Ollama's, also where a row of ours answers */
+        call->x.dialect = dialect_of(STR("ollama"));
     if (call->row)
         return true;
     static const char *const methods[] = {"POST", "GET", "DELETE"};
@@ -365,6 +370,8 @@ static void server_on_gone(void *ctx, struct http_conn *c)
         exchange_gone(call->x.exchange);
     else
         server_release(ctx, call);
+    if (call->on_leave)
+        call->on_leave(call->on_leave_ctx);
 }
 
 static void server_on_drain(void *ctx, struct http_conn *c)
@@ -398,6 +405,12 @@ static struct exchange_options server_exchange_options(struct server *s)
         .on_read = server_on_read, .on_end = server_on_end, .ctx = s};
 }
 
+static void server_on_stores(void *ctx)
+{
+    struct server *s = ctx;
+    models_leg_expire(s->o.models);
+}
+
 static bool server_init(struct server *s, const struct server_options *o, struct err *e)
 {
     s->o = *o;
@@ -412,6 +425,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
         !misses_open(&s->misses, o->misses_max, e) ||
+        !pulls_open(&s->pulls, o->loop, server_on_stores, s, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;
     struct exchange_options ex = server_exchange_options(s);
@@ -556,6 +570,7 @@ void server_stop(struct server *s)
              (long long)s->o.grace_ms);
     s->is_stopping = true;
     s->stop_ms = s->idle_ms = loop_ms();
+    pulls_stop(s->pulls);
     http_server_drain(s->http);
     loop_timer_set(&s->stop, 0);
 }
@@ -567,6 +582,7 @@ void server_close(struct server *s)
     loop_timer_close(&s->stop);
     http_server_close(s->http); /* each open request gets its on_gone */
     exchange_set_close(s->exchanges);
+    pulls_close(s->pulls);
     replay_close(s->replay);
     misses_close(s->misses);
     metrics_close(s->metrics);
@@ -580,6 +596,16 @@ const struct server_options *server_options_of(const struct server *s) { return 
 const struct metrics *server_metrics(const struct server *s) { return s->metrics; }
 const struct misses *server_misses(const struct server *s) { return s->misses; }
 const struct replay *server_replay(const struct server *s) { return s->replay; }
+
+struct pulls *server_pulls(const struct server *s) { return s->pulls; }
+struct limits *server_limits(const struct server *s) { return s->limits; }
+
+void server_on_leave(struct http_conn *c, void (*on_leave)(void *ctx), void *ctx)
+{
+    struct server_call *call = http_conn_user(c);
+    call->on_leave = on_leave;
+    call->on_leave_ctx = ctx;
+}
 
 struct server_asker server_asker(const struct http_conn *c)
 {

@@ -17,6 +17,7 @@
 
 #include "serve/exchange.h"
 #include "serve/limits.h"
+#include "serve/pulls.h"
 #include "wire/http_server.h"
 
 #define SERVER_ADDRESSES_MAX 16
@@ -30,6 +31,7 @@ struct server_options {
     struct models_leg *models; /* the local models; outlives the server */
     struct legs *legs;         /* the provider of everything; outlives the server */
     struct dialect_limits dialect;
+    struct pulls_options pulls;
     struct limits_options access; /* listen and checks_host are the server's own */
     struct http_limits http;
     struct tls *tls; /* taken by server_open; NULL: none. A change does not touch it */
@@ -90,6 +92,10 @@ const struct server_options *server_options_of(const struct server *s);
 const struct metrics *server_metrics(const struct server *s);
 const struct misses *server_misses(const struct server *s);
 const struct replay *server_replay(const struct server *s); /* NULL: cache.replay is off */
+struct pulls *server_pulls(const struct server *s);
+struct limits *server_limits(const struct server *s); /* keeps alive what the options view */
+/* Called once if c's client goes away before its reply has ended; NULL: not any more. */
+void server_on_leave(struct http_conn *c, void (*on_leave)(void *ctx), void *ctx);
 /* Who asks: what a handler may need of the key, which a reload may have freed by then. Without
  * configured keys everybody is admin of the scope "". */
 struct server_asker {

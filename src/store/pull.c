@@ -268,6 +268,7 @@ static bool pull_look(struct pull *p, struct pull_part *part)
             is_same = !memcmp(l->sha256, f->sha256, 32);
         } else {
             p->progress.file = part->name;
+            p->progress.sha256 = f->sha256;
             p->progress.file_size = info.size;
             if (!pull_hash_file(p, part, sum))
                 return false;
@@ -403,6 +404,7 @@ static bool pull_fetch_all(struct pull *p)
     for (uint32_t i = 0; i < p->parts_count; i++) {
         struct pull_part *part = &p->parts[i];
         p->progress.file = part->name;
+        p->progress.sha256 = part->file->has_sha256 ? part->file->sha256 : NULL;
         p->progress.file_number = i + 1;
         p->progress.file_size = part->file->size;
         p->progress.file_done = 0;

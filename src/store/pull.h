@@ -21,6 +21,7 @@ enum pull_phase { PULL_LIST, PULL_CHECK, PULL_WAIT, PULL_FETCH, PULL_VERIFY };
 struct pull_progress {
     enum pull_phase phase;
     str file; /* its name here */
+    const uint8_t *sha256; /* of that file, as published; NULL: not told */
     uint32_t file_number, files_count;
     uint64_t file_done, file_size;
     uint64_t done, size; /* of all files */

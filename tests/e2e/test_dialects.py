@@ -121,7 +121,8 @@ def test_ollama_sdk_raises_what_is_refused(real, oll):
             (lambda: oll.chat(model=real.model(), messages=SAY, options={"top_p": 2.0}), 400,
              "options.top_p"),
             (lambda: oll.embed(model=real.model(), input="x"), 501, "/api/embed"),
-            (lambda: oll.pull("x"), 501, "/api/pull"),
+            (lambda: oll.pull("x"), 501, "hub.http_pull"),
+            (lambda: oll.delete("x"), 501, "hub.http_pull"),
             (lambda: oll.copy("a", "b"), 501, "/api/copy"),
             (lambda: oll.chat(model=real.model(), messages=[
                 {"role": "user", "content": "word " * 9000}]), 413, "limit is")]:

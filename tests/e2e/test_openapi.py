@@ -36,7 +36,8 @@ def run(server, home, path, examples):
 def test_requests_made_from_the_document_get_no_server_error(home):
     config = os.path.join(home, "config.yaml")
     with open(config, "w", encoding="utf-8") as f:
-        f.write("models: {llama: {defaults: {max_tokens: 2}, max_context: 256}}\n")
+        f.write("models: {llama: {defaults: {max_tokens: 2}, max_context: 256}}\n"
+                "hub: {http_pull: true, endpoint: 'http://127.0.0.1:9', allow: []}\n")
     with serving(home, "-model", TINY, "-config", config) as server:
         document = server.get("/openapi.json").json()
         pin_model(document)

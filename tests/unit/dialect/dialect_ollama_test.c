@@ -245,11 +245,9 @@ static void test_A32_every_wrong_field_is_named_with_what_was_expected(void **st
         {GENERATE, PROMPT(",\"images\":{}"), "images: array expected, got object", ERR_REQUEST},
         {"POST /api/embed", "{}", "POST /api/embed: not implemented yet", ERR_UNSUPPORTED},
         {"POST /api/embeddings", "{}", "POST /api/embeddings: not", ERR_UNSUPPORTED},
-        {"POST /api/pull", "x", "POST /api/pull: not implemented yet", ERR_UNSUPPORTED},
         {"POST /api/push", "", "POST /api/push: not implemented yet", ERR_UNSUPPORTED},
         {"POST /api/create", "", "POST /api/create: not implemented yet", ERR_UNSUPPORTED},
         {"POST /api/copy", "", "POST /api/copy: not implemented yet", ERR_UNSUPPORTED},
-        {"DELETE /api/delete", "", "DELETE /api/delete: not implemented", ERR_UNSUPPORTED},
         {"POST /api/blobs/sha256:00", "", "POST /api/blobs/{}: not implemented", ERR_UNSUPPORTED},
     };
     play_refuse(rows, countof(rows));
