@@ -187,7 +187,8 @@ static int soak(struct stress *s)
         int64_t now = loop_ms();
         if (!rss_early && now > start + s->seconds * 250LL)
             rss_early = resident_kb(s->pid);
-        bool is_time = s->kills && now >= kill_at && now < end - 5000;
+        bool is_time = s->kills && now >= kill_at && now < end - 5000 &&
+                       (!s->kills_max || s->kills_count < s->kills_max);
         pid_t child = is_time ? child_of(s->pid) : 0;
         if (child > 1 && kill(child, SIGKILL) == 0) {
             s->kills_count++;
