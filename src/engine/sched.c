@@ -94,7 +94,7 @@ static void sched_emit(struct sched *s, struct job *j, struct seq *q)
                           .events = (const struct api_event *)(void *)s->events.p,
                           .events_count = (uint32_t)(s->events.len / sizeof(struct api_event))};
     if (q && j->rq.kind != API_KIND_PREFILL) {
-        b.ids_count = seq_reply_count(q) - q->sent_count;
+        b.ids_count = seq_unsent_count(q);
         b.ids = b.ids_count ? seq_ids(q) + q->prompt_count + q->sent_count : NULL;
         q->sent_count += b.ids_count;
     }
@@ -458,7 +458,7 @@ static void sched_take(struct sched *s, struct seq *q, const struct step_out *ou
         *sched_event(s, said.events[k].kind) = said.events[k];
     if (q->state == SEQ_STATE_DONE)
         sched_done(s, q);
-    else
+    else if (s->events.len || seq_unsent_count(q))
         sched_emit(s, q->job, q);
 }
 

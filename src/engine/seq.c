@@ -138,19 +138,55 @@ static bool seq_feed(struct seq *s, int32_t id)
     return ok;
 }
 
+/* The logprobs of a token travel with the text of its last byte. *out: how many of the ids come
+ * before the first one whose last byte was not shown; what follows has to be sampled again. The
+ * bytes of calls have no place in the text, but what came before a call's event is settled. */
+static bool seq_count_settled(const struct seq *s, const struct prompt_begun *b, uint32_t *out,
+                              struct err *e)
+{
+    const struct job *j = s->job;
+    const struct prompt *p = &j->prompts[s->choice / j->rq.n];
+    const struct output_options read = reply_output(&j->reply, &j->rq, s->choice, p->ids, p->count);
+    struct output o;
+    uint64_t *ends = ARENA_ARRAY(&s->job->arena, uint64_t, b->count), shown = 0;
+    *out = 0;
+    if (!ends)
+        return err_set(e, ERR_LIMIT, "request: out of its memory");
+    bool ok = output_init(&o, &read, &s->job->arena, e);
+    for (uint32_t i = 0; ok && i < b->count; i++) {
+        uint64_t before = o.bytes_in;
+        uint32_t count = 0;
+        output_clear(&o);
+        if (!seq_is_stop_id(s, b->ids[i]) && !output_add(&o, seq_bytes(s, b->ids[i])))
+            ok = err_set(e, ERR_MEMORY, "request: no memory for %u tokens", b->count);
+        ends[i] = o.bytes_in;
+        const struct output_event *ev = output_events(&o, &count);
+        for (uint32_t k = 0; k < count; k++)
+            shown = base_max(shown, ev[k].bytes_end ? ev[k].bytes_end : before);
+        while (*out <= i && ends[*out] <= shown)
+            ++*out;
+    }
+    output_deinit(&o);
+    return ok;
+}
+
 static bool seq_feed_begun(struct seq *s, const struct prompt_begun *b, struct err *e)
 {
-    for (uint32_t i = 0; i < b->count && s->state != SEQ_STATE_DONE; i++) {
+    uint32_t fed = b->count;
+    if (b->is_silent && s->job->rq.logprobs && b->count && !seq_count_settled(s, b, &fed, e))
+        return false;
+    for (uint32_t i = 0; i < fed && s->state != SEQ_STATE_DONE; i++) {
         output_clear(&s->output);
         if (!seq_follow(s, b->ids[i]))
             return err_set(e, ERR_REQUEST, "resume: token %u does not fit the reply's format", i);
         if (!seq_feed(s, b->ids[i]))
             return err_set(e, ERR_MEMORY, "request: no memory for %u tokens", b->count);
     }
-    s->fed_count = seq_reply_count(s);
+    uint32_t again = s->state == SEQ_STATE_DONE ? 0 : b->count - fed;
+    s->fed_count = seq_reply_count(s) + again;
     s->sent_count = b->is_silent ? s->fed_count : 0;
-    if (b->tokens_used > s->used_count)
-        s->used_count = b->tokens_used;
+    if (b->tokens_used > s->used_count + again)
+        s->used_count = b->tokens_used - again;
     return true;
 }
 
@@ -299,10 +335,14 @@ bool seq_take(struct seq *s, const struct seq_sampled *r, struct seq_said *said)
 {
     const struct reply *reply = &s->job->reply;
     uint64_t bytes_before = s->output.bytes_in;
+    uint32_t at = seq_reply_count(s);
+    bool is_again = at < s->fed_count;
     must(s->state == SEQ_STATE_DECODE || s->state == SEQ_STATE_PREFILL);
     *said = (struct seq_said){.id = r->id};
     if (s->forced_left)
         said->id = reply->close_ids[reply->close_count - s->forced_left];
+    if (is_again)
+        said->id = s->job->begun[s->choice].ids[at];
     output_clear(&s->output);
     s->state = SEQ_STATE_DECODE;
     if (!seq_follow(s, said->id) || !seq_feed(s, said->id))
@@ -310,5 +350,7 @@ bool seq_take(struct seq *s, const struct seq_sampled *r, struct seq_said *said)
     bool has_bytes = s->output.bytes_in > bytes_before;
     if (s->job->rq.logprobs && has_bytes && !seq_hold_logprob(s, r))
         return false;
+    if (is_again) /* the client has what it says */
+        output_clear(&s->output);
     return seq_say(s, said);
 }

@@ -64,7 +64,8 @@ struct seq {
     struct buf said;      /* struct api_event of the step at hand */
     struct buf logprobs;  /* struct seq_logprob of tokens whose text is not shown yet */
     struct buf probs;     /* struct api_logprob and struct api_top of the step at hand */
-    uint32_t fed_count;   /* reply tokens that were given with the request */
+    uint32_t fed_count;   /* reply tokens that were given with the request; those of them that are
+                           * not in ids yet are sampled again, silently, for their logprobs */
     uint32_t sent_count;  /* reply tokens that the endpoint knows by id */
     uint32_t used_count;  /* output tokens counted, fed ones included */
     uint32_t think_count; /* of them in reasoning */
@@ -107,6 +108,13 @@ static inline uint32_t seq_rows_left(const struct seq *s) { return seq_count(s) 
 static inline uint32_t seq_reply_count(const struct seq *s)
 {
     return seq_count(s) - s->prompt_count;
+}
+
+/* Of its reply, what the endpoint does not know by id: they lie at the end of ids. */
+static inline uint32_t seq_unsent_count(const struct seq *s)
+{
+    uint32_t count = seq_reply_count(s);
+    return count > s->sent_count ? count - s->sent_count : 0;
 }
 
 struct seq_said {

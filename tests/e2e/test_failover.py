@@ -454,6 +454,41 @@ def test_kill_9_of_an_engine_under_streams_loses_and_repeats_nothing(tmp_path):
                            for _, _, legs in got)
 
 
+def test_kill_9_loses_no_logprobs_of_letters_that_were_not_whole(tmp_path):
+    """Replies of nothing but first bytes of letters: each is shown, as U+FFFD and with its entry,
+    when the next one is there, so that one is held back whenever the child may die."""
+    halves = {"142": 100}
+    with serving(tmp_path, "-model", REAL) as server:
+        wait_until(lambda: server.get("/ready").json()["state"] == "loaded", 60)
+        name = server.model()
+
+        def run(kill_at=None):
+            text, entries, seen = [""] * 2, [[] for _ in range(2)], 0
+            for event in stream_of(server, name, "a", 40, temperature=1, seed=11, logprobs=True,
+                                   top_logprobs=2, n=2, logit_bias=halves):
+                if not event.startswith("data: ") or event == "data: [DONE]":
+                    continue
+                for choice in json.loads(event[len("data: "):]).get("choices", []):
+                    piece = choice["delta"].get("content") or ""
+                    text[choice["index"]] += piece
+                    entries[choice["index"]] += (choice["logprobs"] or {}).get("content") or []
+                    seen += bool(piece)
+                    if piece and seen == kill_at:
+                        os.kill(server.child(), signal.SIGKILL)
+            return text, entries
+
+        whole = run()
+        assert {tuple(e["bytes"]) for row in whole[1] for e in row} == {(0xc3,)}
+        assert [len(row) for row in whole[1]] == [40] * 2
+        for kill_at in (12, 31):
+            child = server.child()
+            got = run(kill_at)
+            assert [len(row) for row in got[1]] == [40] * 2
+            assert got == whole, kill_at
+            wait_until(lambda: server.get("/ready").json()["state"] == "loaded", 60)
+            assert server.child() != child
+
+
 def test_E06_E25_an_engine_that_stands_still_is_called_wedged_and_gone_on_from(tmp_path):
     path = two_engines(tmp_path)
     path.write_text(path.read_text() + "deadlines: {engine_stall: 3s}\n")

@@ -13,8 +13,9 @@
 static const char *const texts[] = {
     "<think>", "\u010a", "why", "\u0120not", "</think>", "Let", "\u0120me", "<tool_call>",
     "{\"name\":\u0120\"f\",\u0120\"arg", "uments\":\u0120{\"a\":", "\u0120\"x", "\u0120y\"}", "}",
-    "</tool_call>", "p", "<end>"};
-enum { THINK, LINE, WHY, NOT, CLOSE, LET, ME, OPEN, NAME, ARGS, X, Y, BRACE, SHUT, P, END };
+    "</tool_call>", "p", "p\u00c3", "\u00c3", "\u00a9", "<end>"};
+enum { THINK, LINE, WHY, NOT, CLOSE, LET, ME, OPEN, NAME, ARGS, X, Y, BRACE, SHUT, P, P_HALF, HALF,
+       REST, END };
 static const int32_t reply[] = {THINK, LINE, WHY, NOT, LINE, CLOSE, LINE, LINE, LET, ME, LINE,
                                 OPEN, LINE, NAME, ARGS, X, Y, BRACE, LINE, SHUT, LINE,
                                 OPEN, NAME, ARGS, X, Y, BRACE, SHUT, END};
@@ -33,7 +34,7 @@ struct run {
     int32_t prompt_ids[3];
 };
 
-static void start(struct run *r, const struct api_request *rq, uint32_t begun)
+static void start(struct run *r, const struct api_request *rq, uint32_t begun, const int32_t *ids)
 {
     struct arena a;
     struct err e;
@@ -54,7 +55,7 @@ static void start(struct run *r, const struct api_request *rq, uint32_t begun)
     r->job->prompts = &r->prompt;
     r->job->prompts_count = 1;
     r->job->context_max = 100;
-    r->begun = (struct prompt_begun){.ids = reply, .count = begun, .is_there = true,
+    r->begun = (struct prompt_begun){.ids = ids, .count = begun, .is_there = true,
                                      .is_silent = true};
     r->job->begun = begun ? &r->begun : NULL;
     buf_init(&r->said, 1 << 16);
@@ -76,7 +77,7 @@ static void test_an_unfinished_turn_counts_as_reply_where_tokens_are_drawn(void 
         const struct seq_options o = {.vocab = vocab};
         api_request_init(&rq);
         rq.presence_penalty = 1;
-        start(&r, &rq, 0);
+        start(&r, &rq, 0, reply);
         seq_deinit(&r.seq);
         r.job->open_from = from;
         assert_true(seq_init(&r.seq, r.job, 0, &o, &e));
@@ -128,7 +129,7 @@ static void test_a_reply_is_told_as_reasoning_text_and_calls(void **state)
     struct api_request rq;
     struct run r;
     api_request_init(&rq);
-    start(&r, &rq, 0);
+    start(&r, &rq, 0, reply);
     assert_int_equal(play(&r, reply, countof(reply), 0), countof(reply));
     assert_int_equal(r.seq.done, API_DONE_CALLS);
     assert_int_equal(r.seq.think_count, 6); /* up to the closer, markers included */
@@ -152,13 +153,13 @@ static void test_a_reply_resumed_at_any_token_says_the_rest_and_nothing_twice(vo
     size_t ends[countof(reply) + 1];
     api_request_init(&rq);
     rq.seed = 7;
-    start(&whole, &rq, 0);
+    start(&whole, &rq, 0, reply);
     for (uint32_t i = 0; i < countof(reply); i++) {
         ends[i] = whole.said.len;
         play(&whole, reply, i + 1, i);
     }
     for (uint32_t cut = 1; cut < countof(reply); cut++) {
-        start(&rest, &rq, cut);
+        start(&rest, &rq, cut, reply);
         assert_int_equal(seq_reply_count(&rest.seq), cut);
         assert_int_equal(rest.seq.sent_count, cut);
         play(&rest, reply, countof(reply), cut);
@@ -173,6 +174,53 @@ static void test_a_reply_resumed_at_any_token_says_the_rest_and_nothing_twice(vo
     finish(&whole);
 }
 
+/* The logprobs of a token whose text was held back when the first child died come with its text:
+ * halves of letters, alone and behind a whole one, what may begin a stop string, reasoning. */
+static void test_a_resumed_reply_has_the_logprobs_of_tokens_whose_text_was_held_back(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {THINK, WHY, NOT, CLOSE, LET, P_HALF, REST, ME, HALF, REST, ME,
+                                  LET, OPEN, NAME, ARGS, X, Y, BRACE, SHUT, OPEN, NAME, ARGS, X, Y,
+                                  BRACE, SHUT, END};
+    static const str stops[] = {STR_INIT(" meLet!")};
+    struct api_request rq;
+    struct run whole, rest;
+    size_t ends[countof(ids) + 1];
+    uint32_t again = 0;
+    api_request_init(&rq);
+    rq.logprobs = 1;
+    rq.seed = 7;
+    rq.stop = stops;
+    rq.stop_count = countof(stops);
+    start(&whole, &rq, 0, ids);
+    for (uint32_t i = 0; i < countof(ids); i++) {
+        ends[i] = whole.said.len;
+        play(&whole, ids, i + 1, i);
+    }
+    assert_true(str_find(buf_view(&whole.said), STR("  logprob 17\n")) != STR_NONE);
+    for (uint32_t cut = 1; cut < countof(ids); cut++) {
+        start(&rest, &rq, cut, ids);
+        uint32_t fed = seq_reply_count(&rest.seq);
+        assert_true(fed <= cut);
+        again += cut - fed;
+        assert_int_equal(rest.seq.sent_count, cut);
+        play(&rest, ids, cut, fed);
+        assert_int_equal(rest.said.len, 0);
+        assert_int_equal(seq_unsent_count(&rest.seq), 0);
+        play(&rest, ids, countof(ids), cut);
+        str want = str_from(buf_view(&whole.said), ends[cut]);
+        if (!str_eq(buf_view(&rest.said), want))
+            fail_msg("cut at %u: '%.*s', not '%.*s'", cut, STR_ARG(buf_view(&rest.said)),
+                     STR_ARG(want));
+        assert_int_equal(rest.seq.done, whole.seq.done);
+        assert_int_equal(rest.seq.used_count, whole.seq.used_count);
+        assert_int_equal(rest.seq.think_count, whole.seq.think_count);
+        finish(&rest);
+    }
+    assert_true(again > 0 && again < 2 * countof(ids)); /* a few tokens, not the whole reply */
+    finish(&whole);
+}
+
 static void test_logprobs_belong_to_content_alone(void **state)
 {
     (void)state;
@@ -180,7 +228,7 @@ static void test_logprobs_belong_to_content_alone(void **state)
     struct run r;
     api_request_init(&rq);
     rq.logprobs = 1;
-    start(&r, &rq, 0);
+    start(&r, &rq, 0, reply);
     play(&r, reply, countof(reply), 0);
     str said = buf_view(&r.said), line;
     uint32_t count = 0;
@@ -199,7 +247,7 @@ static void test_a_spent_budget_closes_the_reasoning_by_force(void **state)
     struct run r;
     api_request_init(&rq);
     rq.think_tokens_max = 3;
-    start(&r, &rq, 0);
+    start(&r, &rq, 0, reply);
     play(&r, endless, countof(endless), 0);
     assert_int_equal(r.seq.done, API_DONE_EOS);
     const int32_t *ids = seq_ids(&r.seq) + r.seq.prompt_count;
@@ -218,7 +266,7 @@ static void test_A15_without_parallel_calls_the_first_one_ends_the_reply(void **
     struct run r;
     api_request_init(&rq);
     rq.parallel_tool_calls = false;
-    start(&r, &rq, 0);
+    start(&r, &rq, 0, reply);
     play(&r, reply, countof(reply), 0);
     assert_int_equal(r.seq.done, API_DONE_TOOL_LIMIT);
     assert_true(str_ends(buf_view(&r.said), STR("call_end ''\n")));
@@ -234,7 +282,7 @@ static void test_a_cut_call_never_ends_with_a_finish_that_promises_one(void **st
         struct run r;
         api_request_init(&rq);
         rq.tokens_max = max;
-        start(&r, &rq, 0);
+        start(&r, &rq, 0, reply);
         play(&r, reply, countof(reply), 0);
         assert_int_equal(r.seq.done, API_DONE_MAX_TOKENS);
         assert_true(str_find(buf_view(&r.said), STR("<")) == STR_NONE);
@@ -245,7 +293,7 @@ static void test_a_cut_call_never_ends_with_a_finish_that_promises_one(void **st
     struct api_request rq;
     struct run r;
     api_request_init(&rq);
-    start(&r, &rq, 0);
+    start(&r, &rq, 0, reply);
     play(&r, ends, countof(ends), 0);
     assert_int_equal(r.seq.done, API_DONE_EOS);
     finish(&r);
@@ -271,6 +319,8 @@ int main(void)
         cmocka_unit_test(test_a_reply_is_told_as_reasoning_text_and_calls),
         cmocka_unit_test(test_a_reply_resumed_at_any_token_says_the_rest_and_nothing_twice),
         cmocka_unit_test(test_an_unfinished_turn_counts_as_reply_where_tokens_are_drawn),
+        cmocka_unit_test(
+            test_a_resumed_reply_has_the_logprobs_of_tokens_whose_text_was_held_back),
         cmocka_unit_test(test_logprobs_belong_to_content_alone),
         cmocka_unit_test(test_a_spent_budget_closes_the_reasoning_by_force),
         cmocka_unit_test(test_A15_without_parallel_calls_the_first_one_ends_the_reply),
