@@ -365,6 +365,7 @@ static void exchange_tell_miss(struct exchange *x, const struct api_event *ev)
         return;
     x->had_miss = true;
     const struct misses_request r = {.id = x->id, .rq = &x->rq, .note = x->miss,
+                                     .key = x->call->key ? x->call->key->name : STR(""),
                                      .scope = exchange_scope(x->call->key),
                                      .model = ev->started.model, .started = &ev->started};
     if (misses_add(x->set->o.misses, &r, &reason))

@@ -10,12 +10,15 @@
 #include "serve/attempt.h"
 
 #define MISSES_ID_SIZE 32
+#define MISSES_PARSE_MAX (5 * MISSES_JSON_MAX + ((size_t)1 << 20)) /* as json.h says */
 #define MISSES_EXPECTED_MIN 32u /* as engine/miss_heads */
 
 struct misses_row {
-    uint64_t scope, agent; /* hashes */
+    uint64_t key, scope, agent; /* hashes */
     bool is_for_admin;
-    struct buf json; /* an object */
+    bool is_mixed;    /* it shows two keys' prompts: excerpts are for no key */
+    struct buf json;  /* an object */
+    struct buf plain; /* ... without excerpts */
 };
 
 /* What a session's or agent's last prompt was. */
@@ -27,7 +30,7 @@ struct misses_head {
 };
 
 struct misses_id {
-    uint64_t number;
+    uint64_t number, key;
     char text[MISSES_ID_SIZE];
 };
 
@@ -56,8 +59,10 @@ void misses_close(struct misses *m)
 {
     if (!m)
         return;
-    for (uint32_t i = 0; i < m->rows_max; i++)
+    for (uint32_t i = 0; i < m->rows_max; i++) {
         buf_deinit(&m->rows[i].json);
+        buf_deinit(&m->rows[i].plain);
+    }
     free(m->rows);
     free(m);
 }
@@ -82,11 +87,11 @@ static void misses_set_id(char out[MISSES_ID_SIZE], const char *id)
     snprintf(out, MISSES_ID_SIZE, "%s", id);
 }
 
-/* The child knows a request by its number; "" = too long ago. */
-static const char *misses_id_of(const struct misses *m, uint64_t number)
+/* The child knows a request by its number; NULL = too long ago. */
+static const struct misses_id *misses_id_of(const struct misses *m, uint64_t number)
 {
     const struct misses_id *row = &m->ids[number % MISSES_IDS_MAX];
-    return row->number == number ? row->text : "";
+    return row->number == number ? row : NULL;
 }
 
 static void misses_remember(struct misses *m, const struct misses_request *r)
@@ -95,6 +100,7 @@ static void misses_remember(struct misses *m, const struct misses_request *r)
     struct misses_head *h = &m->heads[who % MISSES_HEADS_MAX];
     struct misses_id *id = &m->ids[r->rq->id % MISSES_IDS_MAX];
     id->number = r->rq->id;
+    id->key = misses_hash(0, r->key);
     misses_set_id(id->text, r->id);
     if (!r->started->child) /* an upstream's cache is none of ours */
         return;
@@ -109,6 +115,7 @@ static void misses_remember(struct misses *m, const struct misses_request *r)
 struct misses_verdict {
     const char *reason, *hint; /* hint: NULL = none */
     const char *previous;
+    bool is_mixed; /* the previous prompt was another key's, or nobody knows whose */
     uint32_t expected;
 };
 
@@ -170,8 +177,59 @@ static struct misses_row *misses_next(struct misses *m)
     else
         m->count++;
     buf_deinit(&row->json);
+    buf_deinit(&row->plain);
     buf_init(&row->json, MISSES_JSON_MAX);
+    buf_init(&row->plain, MISSES_JSON_MAX);
     return row;
+}
+
+/* Names of members are the child's and need no escapes. */
+static void misses_put_key(struct json_writer *w, struct json key)
+{
+    str raw = json_raw(key);
+    json_key(w, str_sub(raw, 1, raw.len - 2));
+}
+
+static void misses_put_diff(struct json_writer *w, struct json diff)
+{
+    struct json_walk in = json_walk(diff);
+    json_open_object(w);
+    while (json_next(&in)) {
+        bool is_text = json_text_eq(in.key, STR("was")) || json_text_eq(in.key, STR("now"));
+        misses_put_key(w, in.key);
+        if (is_text)
+            json_put_null(w);
+        else
+            json_put_raw(w, json_raw(in.value));
+    }
+    json_close_object(w);
+}
+
+/* The record without what it quotes. A record that cannot be read, as only a faulty child's, is
+ * shown to no other key. */
+static void misses_make_plain(struct misses_row *row)
+{
+    static const struct json_options o = {.depth_max = 8};
+    struct json_writer w = json_writer(&row->plain);
+    struct arena a;
+    struct json root;
+    struct err why;
+    arena_init(&a, MISSES_PARSE_MAX);
+    if (json_parse(&root, buf_view(&row->json), &o, &a, &why)) {
+        struct json_walk in = json_walk(root);
+        json_open_object(&w);
+        while (json_next(&in)) {
+            misses_put_key(&w, in.key);
+            if (json_kind(in.value) == JSON_KIND_OBJECT)
+                misses_put_diff(&w, in.value);
+            else
+                json_put_raw(&w, json_raw(in.value));
+        }
+        json_close_object(&w);
+    }
+    arena_deinit(&a);
+    if (row->plain.full)
+        buf_clear(&row->plain);
 }
 
 /* told: the members that the child wrote, "{...}", or "". */
@@ -181,9 +239,11 @@ static void misses_keep(struct misses *m, const struct misses_request *r,
     struct misses_row *row = misses_next(m);
     if (!row)
         return;
+    row->key = misses_hash(0, r->key);
     row->scope = misses_hash(0, r->scope);
     row->agent = misses_hash(0, r->rq->agent);
     row->is_for_admin = !strcmp(v->reason, "scope");
+    row->is_mixed = v->is_mixed;
     struct json_writer w = json_writer(&row->json);
     json_open_object(&w);
     misses_put_head(&w, r, v->previous);
@@ -200,6 +260,8 @@ static void misses_keep(struct misses *m, const struct misses_request *r,
     }
     if (row->json.full)
         buf_clear(&row->json);
+    else
+        misses_make_plain(row);
 }
 
 /* Reasons are the child's words; nothing else becomes one. */
@@ -223,7 +285,9 @@ bool misses_add(struct misses *m, const struct misses_request *r, str *reason)
     if (told.len && str_split(&told, ' ', &word) && str_split(&told, ' ', &number) &&
         str_to_u64(number, &previous)) {
         v.reason = misses_reason(word);
-        v.previous = misses_id_of(m, attempt_request(previous));
+        const struct misses_id *id = misses_id_of(m, attempt_request(previous));
+        v.previous = id ? id->text : "";
+        v.is_mixed = !id || id->key != misses_hash(0, r->key);
         is_miss = v.reason && str_starts(told, STR("{"));
     }
     if (!is_miss) {
@@ -240,17 +304,20 @@ bool misses_add(struct misses *m, const struct misses_request *r, str *reason)
 
 void misses_write(const struct misses *m, const struct misses_query *q, struct buf *out)
 {
-    uint64_t scope = misses_hash(0, q->scope), agent = misses_hash(0, q->agent);
+    uint64_t key = misses_hash(0, q->key), scope = misses_hash(0, q->scope);
+    uint64_t agent = misses_hash(0, q->agent);
     uint32_t written = 0;
     buf_add_byte(out, '[');
     for (uint32_t i = m->count; i > 0 && written < q->limit; i--) {
         const struct misses_row *row = &m->rows[(m->first + i - 1) % m->rows_max];
         bool may_see = q->is_admin || (row->scope == scope && !row->is_for_admin);
-        if (!row->json.len || !may_see || (q->agent.p && row->agent != agent))
+        bool may_read = q->is_admin || (row->key == key && !row->is_mixed);
+        str json = buf_view(may_read ? &row->json : &row->plain);
+        if (!json.len || !may_see || (q->agent.p && row->agent != agent))
             continue;
         if (written++)
             buf_add_byte(out, ',');
-        buf_add(out, buf_view(&row->json));
+        buf_add(out, json);
     }
     buf_add_byte(out, ']');
 }

@@ -4,8 +4,10 @@
  *            another child than last time (model_reloaded), another model (cold).
  * Not:       comparing prompts (engine/miss_heads, which sends a note), counting (metrics), the
  *            path (path_cache).
- * Invariant: a record is seen by keys of the cache scope it belongs to, and by admin. What it says
- *            about a prompt of another scope is for admin alone. Nothing here is logged.
+ * Invariant: a record is seen by keys of the cache scope it belongs to, and by admin. Its excerpts
+ *            are seen by admin and by the key that sent both prompts; other keys of the scope get
+ *            null in their place. What it says about a prompt of another scope is for admin alone.
+ *            Nothing here is logged.
  *
  *     child: note "cache_miss" --> exchange: with STARTED --> misses_add --> GET /v1/cache/misses
  *
@@ -32,6 +34,7 @@ void misses_close(struct misses *m); /* NULL is allowed */
 struct misses_request {
     const char *id;               /* as the client knows it */
     const struct api_request *rq;
+    str key;                      /* its name, "" without keys */
     str scope;                    /* of its key, without a salt */
     str model;
     const struct api_started *started;
@@ -42,7 +45,7 @@ bool misses_add(struct misses *m, const struct misses_request *r, str *reason);
 
 struct misses_query {
     bool is_admin;
-    str scope;      /* of whoever asks */
+    str key, scope; /* of whoever asks */
     str agent;      /* p NULL: any */
     uint32_t limit;
 };

@@ -40,8 +40,8 @@ void path_cache_misses(struct server *s, struct http_conn *c)
         server_refuse(s, c, &e);
         return;
     }
-    const struct misses_query q = {.is_admin = asker.is_admin, .scope = asker.scope,
-                                   .limit = (uint32_t)count,
+    const struct misses_query q = {.is_admin = asker.is_admin, .key = asker.key,
+                                   .scope = asker.scope, .limit = (uint32_t)count,
                                    .agent = path_query(c, STR("agent"), a)};
     buf_init(&out, PATH_CACHE_MAX);
     misses_write(server_misses(s), &q, &out);

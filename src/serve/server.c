@@ -245,6 +245,7 @@ static bool server_may_ask(struct server *s, struct http_conn *c, struct server_
         return false;
     const struct limits_key *key = call->x.key;
     call->asker.is_admin = !key || (key->scopes & LIMITS_SCOPE_ADMIN);
+    call->asker.key = arena_copy(http_conn_arena(c), key ? key->name : STR(""));
     call->asker.scope = arena_copy(http_conn_arena(c), exchange_scope(key));
     if (!is_found)
         *e = no_path;

@@ -100,6 +100,7 @@ void server_on_leave(struct http_conn *c, void (*on_leave)(void *ctx), void *ctx
  * configured keys everybody is admin of the scope "". */
 struct server_asker {
     bool is_admin;
+    str key;   /* its name, "" without keys */
     str scope; /* of the prefix cache */
 };
 struct server_asker server_asker(const struct http_conn *c);

@@ -206,6 +206,43 @@ def test_another_scope_is_told_to_admin_alone(home):
         assert len(misses(server, headers=bearer("ops"))) == 2
 
 
+TEAM = """
+keys:
+  - {name: one, key_env: ONE, scopes: [infer], cache_scope: team}
+  - {name: two, key_env: TWO, scopes: [infer], cache_scope: team}
+  - {name: ops, key_env: OPS, scopes: [infer, read, admin]}
+"""
+
+
+def test_keys_of_one_scope_see_records_and_not_each_others_excerpts(home):
+    env = {name.upper(): key for name, key in KEYS.items()}
+
+    def excerpts(who):
+        return [(r["agent"], r["first_diff"]["was"], r["first_diff"]["now"])
+                for r in misses(server, headers=bearer(who))]
+    with serving(home, "-model", TINY, "-config", config(home, TEAM), env=env) as server:
+        for word in ("Sesame", "Barley"):
+            ask(server, ("system", f"{word} and so on. {LONG}"), ("user", "ab"),
+                headers=bearer("one"))
+        (agent, was, now), = excerpts("one")
+        assert agent == "one" and "Sesame" in was and "Barley" in now
+        assert excerpts("two") == [("one", None, None)]
+        assert excerpts("ops") == [("one", was, now)]
+        row, = misses(server, headers=bearer("two"))
+        assert row["reason"] == "content_changed" and row["first_diff"]["byte"] == 0
+        # The same session by the other key: what it was before is the first key's text.
+        ask(server, ("system", f"Millet and so on. {LONG}"), ("user", "ab"), headers=bearer("two"))
+        assert excerpts("two") == [("two", None, None), ("one", None, None)]
+        assert excerpts("one") == [("two", None, None), ("one", was, now)]
+        new = excerpts("ops")[0]
+        assert "Barley" in new[1] and "Millet" in new[2]
+        # And its own two prompts it may see again.
+        ask(server, ("system", f"Sorghum and so on. {LONG}"), ("user", "ab"),
+            headers=bearer("two"))
+        assert "Millet" in excerpts("two")[0][1] and "Sorghum" in excerpts("two")[0][2]
+        assert excerpts("one")[0] == ("two", None, None)
+
+
 def test_an_agent_without_sessions_may_hold_several_conversations(server):
     def turn(text, agent="a1"):
         return server.post("/v1/chat/completions", {
