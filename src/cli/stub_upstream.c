@@ -177,6 +177,21 @@ static void stub_call_cut(struct stub_call *c)
     loop_timer_set(&c->timer, STUB_CUT_MS);
 }
 
+static void stub_call_begin(struct stub_call *c)
+{
+    if (!http_conn_has_begun(c->conn))
+        http_conn_begin(c->conn, 200, c->st->stream ? c->dialect->stream_type : "application/json");
+}
+
+/* The reply ends here, with its terminal chunk, even if nothing was said. */
+static void stub_call_end(struct stub_call *c)
+{
+    struct http_conn *conn = c->conn;
+    stub_call_begin(c);
+    stub_call_free(c);
+    http_conn_end(conn);
+}
+
 /* Hands over what was written; false: the call is over, or about to be. */
 static bool stub_call_flush(struct stub_call *c)
 {
@@ -185,10 +200,10 @@ static bool stub_call_flush(struct stub_call *c)
     str bytes = buf_view(&c->out);
     if (cuts)
         bytes = str_sub(bytes, 0, left);
-    if (bytes.len && !http_conn_has_begun(c->conn))
-        http_conn_begin(c->conn, 200, c->st->stream ? c->dialect->stream_type : "application/json");
-    if (bytes.len)
+    if (bytes.len) {
+        stub_call_begin(c);
         http_conn_write(c->conn, bytes);
+    }
     c->bytes += bytes.len;
     buf_clear(&c->out);
     if (!cuts || c->bytes < c->script.n)
@@ -244,11 +259,8 @@ static void stub_call_done(struct stub_call *c)
     stub_call_write(c, &done);
     if (c->script.fault == STUB_FAULT_CUT_BYTE && c->script.n > c->bytes + c->out.len)
         c->script.n = c->bytes + c->out.len - 1; /* even the last byte counts */
-    if (!stub_call_flush(c))
-        return;
-    struct http_conn *conn = c->conn;
-    stub_call_free(c);
-    http_conn_end(conn);
+    if (stub_call_flush(c))
+        stub_call_end(c);
 }
 
 static void stub_call_error(struct stub_call *c)
@@ -256,11 +268,8 @@ static void stub_call_error(struct stub_call *c)
     struct api_error e;
     api_error_set(&e, ERR_UPSTREAM, "", STR(""), "the stub was told to fail");
     c->dialect->write_error(&c->out, c->st, &e);
-    if (!stub_call_flush(c))
-        return;
-    struct http_conn *conn = c->conn;
-    stub_call_free(c);
-    http_conn_end(conn);
+    if (stub_call_flush(c))
+        stub_call_end(c);
 }
 
 static void stub_call_garbage(struct stub_call *c)
@@ -274,17 +283,14 @@ static void stub_call_garbage(struct stub_call *c)
 /* A word is due. True: go on. */
 static bool stub_call_fails_here(struct stub_call *c)
 {
-    struct http_conn *conn = c->conn;
     if (c->at < c->script.n)
         return false;
     switch (c->script.fault) {
     case STUB_FAULT_STALL:
         return stub_call_flush(c); /* and silence */
     case STUB_FAULT_END:
-        if (stub_call_flush(c)) {
-            stub_call_free(c);
-            http_conn_end(conn);
-        }
+        if (stub_call_flush(c))
+            stub_call_end(c);
         return true;
     case STUB_FAULT_CUT:
         if (stub_call_flush(c))
@@ -389,11 +395,6 @@ static void stub_refuse(struct http_conn *conn, const struct dialect *d,
         http_conn_add_header(conn, "Retry-After", str_of(text));
     }
     http_conn_reply(conn, (int)status, "application/json", str_of(json));
-}
-
-static void stub_call_begin(struct stub_call *c)
-{
-    http_conn_begin(c->conn, 200, c->dialect->stream_type);
 }
 
 static void stub_call_big(struct stub_call *c)

@@ -411,7 +411,7 @@ static void engine_defaults(struct engine *en)
 
 static uint64_t engine_hash(const struct engine *en)
 {
-    uint64_t h = digest_xxh3(str_of(en->info.numerics), en->weights.hash);
+    uint64_t h = digest_xxh3(str_of(en->info.numerics), en->file_hash);
     h = digest_xxh3(en->model.chat_template, h);
     h = digest_xxh3(vocab_model(tok_vocab(en->tok)), h);
     return h ? h : 1; /* 0 means not known */
@@ -422,6 +422,8 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     en->backend->info(en->device, &en->info);
     en->load_ns = chrono_ns(&chrono_real) - begin_ns;
     en->model.context_max = en->budget.context_max;
+    en->file_hash = digest_xxh3(str_view(&en->weights.hash, sizeof en->weights.hash),
+                                model_file_header_hash(en->file));
     en->model.model_hash = engine_hash(en);
     en->model.state = API_MODEL_LOADED;
     en->model.device_bytes = en->info.memory_used;

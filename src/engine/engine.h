@@ -33,6 +33,7 @@ struct engine {
     struct constrain *constrain;
     struct plan plan;
     struct weights weights;
+    uint64_t file_hash; /* of headers and weights: rope base, epsilons and all, not only tensors */
     const struct backend *backend;
     struct device *device;
     struct device_info info;

@@ -19,7 +19,7 @@ static struct tier_owner engine_tier_owner(const struct engine *en, str build_id
     buf_init(&b, 1u << 20);
     bool ok = buf_add(&b, build_id) && buf_add_z(&b, en->backend->name) &&
               buf_add_bytes(&b, en->info.numerics, strlen(en->info.numerics) + 1) &&
-              buf_add_bytes(&b, &en->weights.hash, sizeof en->weights.hash) &&
+              buf_add_bytes(&b, &en->file_hash, sizeof en->file_hash) &&
               buf_add_bytes(&b, &l->type, sizeof l->type) &&
               buf_add_bytes(&b, l->window, sizeof l->window) &&
               buf_add_bytes(&b, l->page_size, sizeof l->page_size);

@@ -491,6 +491,7 @@ bool gguf_read(struct gguf *g, const struct file *f, struct err *e)
     bool ok = g->header || err_set(e, ERR_MEMORY, "no memory for the header");
     ok = ok && gguf_read_head(&r, &tensors, &keys) && gguf_read_entries(&r, keys) &&
          gguf_read_alignment(&r) && gguf_read_tensors(&r, tensors) && gguf_place_tensors(&r);
+    g->header_size = r.pos;
     if (!ok)
         gguf_deinit(g);
     return ok;

@@ -36,6 +36,7 @@ struct gguf_entry {
 
 struct gguf {
     uint8_t *header;
+    size_t header_size; /* bytes of it, without padding */
     struct gguf_entry *entries; /* in file order */
     struct model_tensor *tensors; /* in file order; shard is 0 */
     struct map by_key;            /* key to index of entries */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/digest.h"
 #include "fmt/gguf.h"
 
 #define MODEL_PATH_MAX 4096
@@ -325,6 +326,16 @@ const struct model_tensor *model_file_tensor(const struct model_file *f, str nam
 {
     const uint64_t *index = map_find(&f->by_name, name);
     return index ? f->tensors[*index] : NULL;
+}
+
+uint64_t model_file_header_hash(const struct model_file *f)
+{
+    uint64_t h = 0;
+    for (uint32_t s = 0; s < f->shard_count; s++) {
+        const struct gguf *g = &f->shards[s].gguf;
+        h = digest_xxh3(str_view(g->header, g->header_size), h);
+    }
+    return h;
 }
 
 size_t model_file_key_count(const struct model_file *f) { return f->shards[0].gguf.entry_count; }

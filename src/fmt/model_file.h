@@ -89,6 +89,9 @@ uint32_t model_file_shard_count(const struct model_file *f);
 uint64_t model_file_shard_size(const struct model_file *f, uint32_t shard); /* bytes */
 /* The shard's descriptor, borrowed, read only: for readers that queue their own I/O. */
 int model_file_shard_fd(const struct model_file *f, uint32_t shard);
+/* Of all headers: every key and value, every tensor's name, type and shape. Files of equal headers
+ * and weights are one model, whatever their names. */
+uint64_t model_file_header_hash(const struct model_file *f);
 /* ERR_IO "file changed while loaded" if size or time of any shard differ from those at open. */
 BASE_USE_RESULT bool model_file_check_unchanged(const struct model_file *f, struct err *e);
 

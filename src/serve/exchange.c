@@ -355,7 +355,7 @@ static void exchange_name_model(struct exchange *x, const struct api_event *ev)
 
 str exchange_scope(const struct limits_key *key)
 {
-    return !key ? STR("") : key->cache_scope.len ? key->cache_scope : key->name;
+    return !key ? STR(EXCHANGE_SCOPE_KEYLESS) : key->cache_scope.len ? key->cache_scope : key->name;
 }
 
 static void exchange_tell_miss(struct exchange *x, const struct api_event *ev)

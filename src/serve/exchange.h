@@ -80,7 +80,11 @@ void exchange_start(struct exchange_set *s, struct http_conn *c, struct exchange
 void exchange_gone(struct exchange *x);  /* http_handlers.on_gone */
 void exchange_drain(struct exchange *x); /* http_handlers.on_drain */
 
-/* Whose cached prefixes a key sees, without a salt; "" for NULL: no keys are configured. */
+/* What was asked while no keys are configured is not public once there are: a scope of its own,
+ * which no key can have, as none holds a blank. */
+#define EXCHANGE_SCOPE_KEYLESS " keyless"
+/* Whose cached prefixes a key sees, without a salt; NULL: no keys are configured. Never the public
+ * scope, "". */
 str exchange_scope(const struct limits_key *key);
 /* "req_" and 22 random letters. */
 void exchange_make_id(char out[EXCHANGE_ID_LEN + 1]);

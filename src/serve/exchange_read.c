@@ -18,11 +18,11 @@ static void exchange_read_owner(struct exchange *x, const struct limits_key *key
 {
     struct api_request *rq = &x->rq;
     struct arena *a = &x->arena; /* a reload may free the key before the request's last words */
+    str scope = exchange_scope(key), salt = rq->scope;
+    rq->scope = salt.len ? arena_printf(a, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt))
+                         : arena_copy(a, scope);
     if (key) {
-        str scope = exchange_scope(key), salt = rq->scope;
         rq->owner = arena_copy(a, key->name);
-        rq->scope = salt.len ? arena_printf(a, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt))
-                             : arena_copy(a, scope);
         if (key->agent.len)
             rq->agent = arena_copy(a, key->agent);
     }

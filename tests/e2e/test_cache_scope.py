@@ -56,6 +56,21 @@ def test_what_one_key_asked_is_never_found_by_another(home):
         assert cached(ask(server, "one", *own)) > 100
 
 
+def test_what_was_asked_without_keys_is_not_public_once_there_are_keys(home):
+    turn = [("system", LONG), ("user", SECRET)]
+    env = {name.upper(): key for name, key in KEYS.items()}
+    path = config(home, "limits: {queue: 64}\n")
+    with serving(home, "-model", TINY, "-config", path, env=env) as server:
+        for salt in ({}, {"cache_salt": "two"}):
+            assert cached(ask(server, "one", *turn, **salt)) == 0
+            assert cached(ask(server, "one", *turn, **salt)) > 100
+        config(home, WITH_KEYS)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.get("/v1/models").status == 401)
+        assert cached(ask(server, "two", *turn)) == 0
+        assert cached(ask(server, "one", *turn)) == 0
+
+
 def test_guessing_a_secret_word_by_word_finds_nothing(home):
     """The attack on a shared cache: the right guess would be the one with more cached tokens."""
     with serving_with(home, WITH_KEYS) as server:

@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 
+from gguf import GGUFReader
 import pytest
 
 from conftest import SHOAL
@@ -70,6 +72,28 @@ def test_another_kind_of_pages_finds_nothing(tmp_path):
         ask(server)
     with started(tmp_path, tmp_path / "spill", "-kv", "int8") as server:
         assert ask(server)[0] == 0
+
+
+def with_rope_base(source, to, base):
+    """The same file but for one number of its header; the weights are equal."""
+    field = GGUFReader(source).fields["llama.rope.freq_base"]
+    data = bytearray(open(source, "rb").read())
+    (length,) = struct.unpack_from("<Q", data, field.offset)
+    struct.pack_into("<f", data, field.offset + 8 + length + 4, base)
+    to.write_bytes(data)
+    return str(to)
+
+
+def test_a_model_of_equal_weights_and_another_rope_base_finds_nothing(tmp_path):
+    spill = tmp_path / "spill"
+    other = with_rope_base(TINY, tmp_path / "llama.gguf", 50.0)
+    with started(tmp_path, spill) as server:
+        first = ask(server)[1]
+    with started(tmp_path, tmp_path / "none", model=other) as server:
+        alone = ask(server)[1]
+    assert alone != first
+    with started(tmp_path, spill, model=other) as server:
+        assert ask(server) == (0, alone)
 
 
 def test_what_was_written_survives_kill_9(tmp_path):
