@@ -3,7 +3,7 @@
 Proxy(port, "delay", 200) waits so many ms before each piece of the answer; "reset" breaks the
 connection with RST after so many bytes of the answer, "half_open" says nothing more from there on
 and never closes, "trickle" gives one byte every so many ms, "deaf" never accepts, "pass" does
-nothing. Bytes of the request always pass.
+nothing. Bytes of the request always pass. The number may be a function, asked once a connection.
 """
 import socket
 import struct
@@ -50,20 +50,20 @@ class Proxy:
             pass
 
     def _down(self, server, client):
-        count = 0
+        count, number = 0, self.number() if callable(self.number) else self.number
         try:
             while piece := server.recv(65536):
-                if self.fault in ("reset", "half_open") and count + len(piece) > self.number:
-                    client.sendall(piece[:self.number - count])
+                if self.fault in ("reset", "half_open") and count + len(piece) > number:
+                    client.sendall(piece[:number - count])
                     self._strike(client)
                     return
                 count += len(piece)
                 if self.fault == "delay":
-                    time.sleep(self.number / 1000)
+                    time.sleep(number / 1000)
                 if self.fault == "trickle":
                     for i in range(len(piece)):
                         client.sendall(piece[i:i + 1])
-                        time.sleep(self.number / 1000)
+                        time.sleep(number / 1000)
                 else:
                     client.sendall(piece)
             client.close()

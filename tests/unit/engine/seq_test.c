@@ -274,7 +274,7 @@ static void test_A15_without_parallel_calls_the_first_one_ends_the_reply(void **
     finish(&r);
 }
 
-static void test_a_cut_call_never_ends_with_a_finish_that_promises_one(void **state)
+static void test_G24_a_cut_call_never_ends_with_a_finish_that_promises_one(void **state)
 {
     (void)state;
     for (uint32_t max = 1; max < countof(reply); max++) {
@@ -324,7 +324,7 @@ int main(void)
         cmocka_unit_test(test_logprobs_belong_to_content_alone),
         cmocka_unit_test(test_a_spent_budget_closes_the_reasoning_by_force),
         cmocka_unit_test(test_A15_without_parallel_calls_the_first_one_ends_the_reply),
-        cmocka_unit_test(test_a_cut_call_never_ends_with_a_finish_that_promises_one),
+        cmocka_unit_test(test_G24_a_cut_call_never_ends_with_a_finish_that_promises_one),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

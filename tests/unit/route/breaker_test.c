@@ -220,7 +220,7 @@ static void test_a_minute_without_failure_forgets_the_openings(void **state)
     assert_int_equal(told(b, BREAKER_EVENT_TIME, 61000).openings, 0);
 }
 
-static void test_a_network_that_is_down_costs_the_shortest_cooldown(void **state)
+static void test_G25_a_network_that_is_down_costs_the_shortest_cooldown(void **state)
 {
     (void)state;
     struct breaker b = {.openings = 6, .points = 4};
@@ -256,7 +256,7 @@ int main(void)
         cmocka_unit_test(test_the_free_endpoint_helps_only_where_it_can_tell),
         cmocka_unit_test(test_an_administrator_wins_until_auto),
         cmocka_unit_test(test_a_minute_without_failure_forgets_the_openings),
-        cmocka_unit_test(test_a_network_that_is_down_costs_the_shortest_cooldown),
+        cmocka_unit_test(test_G25_a_network_that_is_down_costs_the_shortest_cooldown),
         cmocka_unit_test(test_names_of_states_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
