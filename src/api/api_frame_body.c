@@ -249,6 +249,7 @@ static void io_request(struct api_codec *c, struct api_request *rq)
     io_enum(c, &rq->cache, API_CACHE_COUNT_);
     io_enum(c, &rq->priority, API_PRIORITY_COUNT_);
     io_u32(c, &rq->weight);
+    io_u32(c, &rq->key_weight);
     io_enum(c, &rq->truncate, API_TRUNCATE_COUNT_);
     io_i64(c, &rq->time_s);
     io_i64(c, &rq->keep_alive_ms);

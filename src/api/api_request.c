@@ -169,9 +169,10 @@ static bool api_check_enums(const struct api_request *rq, struct api_error *e)
         if (enums[i].value >= enums[i].count)
             return api_error_set(e, ERR_REQUEST, NULL, str_of(enums[i].name), "%s: no value %u",
                                  enums[i].name, enums[i].value);
-    if (rq->weight > API_WEIGHT_MAX)
+    uint32_t weight = (uint32_t)base_max(rq->weight, rq->key_weight);
+    if (weight > API_WEIGHT_MAX)
         return api_error_set(e, ERR_REQUEST, NULL, STR("weight"), "weight: at most %u expected, "
-                             "got %u", API_WEIGHT_MAX, rq->weight);
+                             "got %u", API_WEIGHT_MAX, weight);
     if (rq->given >> API_FIELD_COUNT_)
         return api_error_set(e, ERR_REQUEST, NULL, STR("given"), "given: unknown bits %#llx",
                              (unsigned long long)rq->given);

@@ -267,7 +267,8 @@ struct api_request {
     str owner, scope; /* of the key. scope: root of the prefix cache, "" = public */
     enum api_cache cache;
     enum api_priority priority;
-    uint32_t weight; /* of its agent among others, by configuration; 0 = 1 */
+    uint32_t weight;     /* of its agent among those of its key, by configuration; 0 = 1 */
+    uint32_t key_weight; /* of its key among others, likewise */
     enum api_truncate truncate;
     uint32_t context_max; /* prompt + reply of this request; 0 = the model's */
     int64_t time_s;       /* Unix seconds: the clock that templates see */

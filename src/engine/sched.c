@@ -268,7 +268,10 @@ void sched_submit(struct sched *s, struct job *j)
     struct seq_options o = {.vocab = s->o.vocab, .loop_tokens = s->o.loop_tokens};
     struct err why;
     j->order = s->arrivals++;
-    j->share = sched_share_enter(s->shares, j->rq.owner, j->rq.agent, j->rq.weight);
+    j->share = sched_share_enter(
+        s->shares, &(struct sched_share_who){.key = j->rq.owner, .agent = j->rq.agent,
+                                             .key_weight = j->rq.key_weight,
+                                             .agent_weight = j->rq.weight});
     j->credit = s->o.credit ? s->o.credit : INT64_MAX / 2;
     j->arrived_ns = j->arrived_ns ? j->arrived_ns : sched_ns(s);
     list_push_last(&s->jobs, &j->link);

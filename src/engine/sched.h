@@ -27,7 +27,6 @@
 #include "engine/sched_policy.h"
 #include "engine/sched_share.h"
 #include "engine/sched_tier.h"
-#include "engine/sched_share.h"
 #include "engine/seq.h"
 #include "kv/kv_trie.h"
 #include "tensor/backend.h"

@@ -15,6 +15,8 @@ bool sched_policy_before(const struct sched_waiting *a, const struct sched_waiti
         return class_a > class_b;
     if (a->was_preempted != b->was_preempted)
         return a->was_preempted;
+    if (a->key_service < b->key_service || a->key_service > b->key_service)
+        return a->key_service < b->key_service;
     if (a->service < b->service || a->service > b->service)
         return a->service < b->service;
     return a->order < b->order;

@@ -30,7 +30,7 @@
 struct sched_waiting {
     enum api_priority priority;
     int64_t waited_ms;
-    double service; /* weighted tokens its agent has had */
+    double key_service, service; /* weighted tokens: its key has had, its agent */
     uint64_t order; /* of arrival */
     bool was_preempted; /* head of its class */
 };

@@ -146,6 +146,7 @@ static struct sched_waiting sched_view(const struct sched *s, const struct seq *
     return (struct sched_waiting){
         .priority = q->job->rq.priority,
         .waited_ms = (chrono_ns(&s->o.clock) - q->job->arrived_ns) / 1000000,
+        .key_service = sched_share_key_service(s->shares, q->job->share),
         .service = sched_share_service(s->shares, q->job->share),
         .order = q->job->order,
         .was_preempted = q->preempted_count > 0,

@@ -63,8 +63,11 @@ static void exchange_read_fill(struct exchange *x)
     struct api_request *rq = &x->rq;
     rq->id = ++x->set->last_id;
     exchange_read_owner(x, x->call->key);
-    quota_fill(rq, limits_rules_of(x->call->limits, rq->agent));
+    const struct quota_rules *agent = limits_rules_of(x->call->limits, rq->agent);
+    quota_fill(rq, agent);
     quota_fill(rq, x->call->key ? &x->call->key->rules : NULL);
+    rq->weight = agent ? agent->weight : 0; /* two levels: neither stands in for the other */
+    rq->key_weight = x->call->key ? x->call->key->rules.weight : 0;
     x->wait_ms = o->wait_ms;
     x->model = o->on_read ? o->on_read(o->ctx, rq, &x->arena) : rq->model;
     exchange_read_key(x);

@@ -249,8 +249,6 @@ static void quota_fill_given(struct api_request *rq, const struct quota_rules *r
         rq->cache = r->cache;
     if (missing & API_GIVEN(REPLAY))
         rq->replay = r->replay;
-    if (!rq->weight)
-        rq->weight = r->weight;
     rq->given |= missing;
 }
 

@@ -25,7 +25,7 @@ struct quota_rules {
     uint32_t max_running, max_queued;
     uint64_t tokens_per_hour, tokens_per_day; /* computed prompt and output */
     uint32_t max_context, max_output;
-    uint32_t weight; /* share among agents; 0: not said */
+    uint32_t weight; /* share among agents, or among keys; 0: not said */
     uint64_t given; /* API_GIVEN bits of the fields below */
     enum api_priority priority;
     enum api_effort effort;

@@ -12,17 +12,21 @@ static struct sched_waiting waiting(enum api_priority p, int64_t waited_ms, uint
     return (struct sched_waiting){.priority = p, .waited_ms = waited_ms, .order = order};
 }
 
-static void test_the_line_is_class_then_service_then_arrival(void **state)
+static void test_the_line_is_class_then_key_then_agent_then_arrival(void **state)
 {
     (void)state;
     struct sched_waiting high = waiting(API_PRIORITY_HIGH, 0, 9),
                          first = waiting(API_PRIORITY_NORMAL, 0, 1),
-                         second = waiting(API_PRIORITY_NORMAL, 0, 2), hungry = second;
+                         second = waiting(API_PRIORITY_NORMAL, 0, 2), hungry = second,
+                         poor = second;
     second.service = first.service = 100;
     hungry.service = 5;
+    poor.service = 900; /* of a key that has had less */
+    first.key_service = second.key_service = hungry.key_service = 1;
     assert_true(sched_policy_before(&high, &first));
     assert_true(sched_policy_before(&first, &second));
     assert_true(sched_policy_before(&hungry, &first));
+    assert_true(sched_policy_before(&poor, &hungry));
     assert_false(sched_policy_before(&first, &first));
 }
 
@@ -178,7 +182,7 @@ static void test_of_equals_the_youngest_gives_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_line_is_class_then_service_then_arrival),
+        cmocka_unit_test(test_the_line_is_class_then_key_then_agent_then_arrival),
         cmocka_unit_test(test_waiting_lifts_a_request_one_class_in_thirty_seconds),
         cmocka_unit_test(test_a_preempted_sequence_heads_its_class),
         cmocka_unit_test(test_E26_a_blocked_head_is_passed_a_limited_number_of_times),

@@ -133,11 +133,6 @@ static void test_rules_fill_what_is_missing_and_cap_what_is_more(void **state)
     assert_true(rq.priority == API_PRIORITY_NORMAL && rq.effort == API_EFFORT_DEFAULT &&
                 rq.context_max == 256 && rq.tokens_max == 4);
     quota_fill(&rq, NULL);
-    assert_int_equal(rq.weight, 0);
-    const struct quota_rules heavy = {.weight = 4}, light = {.weight = 2};
-    quota_fill(&rq, &heavy); /* the agent's, then the key's: the first word counts */
-    quota_fill(&rq, &light);
-    assert_int_equal(rq.weight, 4);
     api_request_init(&rq);
     rq.kind = API_KIND_PREFILL;
     quota_fill(&rq, &r);
