@@ -138,6 +138,7 @@ def test_a_key_file_that_others_may_read_is_refused(shoal, tmp_path):
     ("keys: [{name: a, scopes: [infer]}]", "key_file, key_env or sha256: required"),
     (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [cook]}}]", "infer, read or admin expected"),
     (f"keys: [{{name: a, sha256: {'0' * 64}}}]", "scopes: at least one expected"),
+    (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [read], weight: 0}}]", "weight: integer 1..1000"),
     (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [read], foo: 2}}]", "unknown field"),
 ])
 def test_a_wrong_key_entry_names_entry_and_line(shoal, tmp_path, yaml, words):
@@ -280,7 +281,7 @@ def fill(server, count):
     return held
 
 
-def test_E19_G22_a_burst_against_a_full_queue_is_refused_at_once(tmp_path):
+def test_E19_a_burst_against_a_full_queue_is_refused_at_once(tmp_path):
     with serving(tmp_path, "-model", REAL, "-slots", "1", "-queue", "1") as server:
         model = server.model()
         held = fill(server, 2)
