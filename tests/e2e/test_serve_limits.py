@@ -138,7 +138,8 @@ def test_a_key_file_that_others_may_read_is_refused(shoal, tmp_path):
     ("keys: [{name: a, scopes: [infer]}]", "key_file, key_env or sha256: required"),
     (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [cook]}}]", "infer, read or admin expected"),
     (f"keys: [{{name: a, sha256: {'0' * 64}}}]", "scopes: at least one expected"),
-    (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [read], weight: 0}}]", "weight: integer 1..1000"),
+    (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [read], weight: 0}}]",
+     "weight: integer 1..1000"),
     (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [read], foo: 2}}]", "unknown field"),
 ])
 def test_a_wrong_key_entry_names_entry_and_line(shoal, tmp_path, yaml, words):
