@@ -310,7 +310,7 @@ full-programs: $(E2E_BINARIES) $(QUICK) $(TINY) $(REAL) $(VENV)/ok \
                tiny models templates asan-programs tsan-programs
 full:
 	@$(RUN_TESTS) -slowest 12 "static=$(MAKE) -s static" \
-	    $(foreach p,SERVE LEGS REST,"e2e-$p=$(PYTEST) $(E2E_$p)") \
+	    $(foreach p,SERVE LEGS TEXT REST,"e2e-$p=$(PYTEST) $(E2E_$p)") \
 	    "oracle=$(ORACLE)" \
 	    "pairs=$(PAIRS)" "templates=$(BUILD)/$(TEMPLATES)/templates_test $(BUILD)/templates" \
 	    $(TOOL_TESTS) \
@@ -320,13 +320,14 @@ ORACLE = OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python tests/golden/logits/oracle.py
 # Schemas that hypothesis makes, judged by jsonschema, against the automaton.
 PAIRS = $(VENV)/bin/python tests/golden/grammar/make_pairs.py \
         --hunt $(BUILD)/tests/golden/grammar/schema_pairs_test -n 20000
-# In three parts, so that they run side by side and each ends in its time.
+# In four parts, so that they run side by side and each ends in its time.
 PYTEST    = $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 e2e_files = $(sort $(wildcard $(1:%=tests/e2e/test_%.py)))
 E2E_SERVE = $(call e2e_files,serve* stress metrics openapi)
 E2E_LEGS  = $(call e2e_files,drill* failover* cases_engine remote pull install package sizing \
               rm list)
-E2E_REST  = $(filter-out $(E2E_SERVE) $(E2E_LEGS),$(call e2e_files,*))
+E2E_TEXT  = $(call e2e_files,dialects schema* tool* usage calls cases tier cache_* faults_*)
+E2E_REST  = $(filter-out $(E2E_SERVE) $(E2E_LEGS) $(E2E_TEXT),$(call e2e_files,*))
 E2E       = $(PYTEST) tests/e2e
 e2e: $(E2E_BINARIES) $(VENV)/ok tiny ## the binary from outside
 	$(E2E)

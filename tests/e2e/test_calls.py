@@ -1,6 +1,7 @@
 """Tool calls of a real model (docs/BEHAVIOUR.md 6.5): read, streamed, gone on with after a crash.
 
-Qwen2.5-Coder-0.5B writes its calls without an opener, in a code fence, of its own free will."""
+Qwen2.5-Coder-0.5B writes its calls without an opener, in a code fence, of its own free will: such a
+call is held until it is whole. A forced one flows."""
 import http.client
 import json
 import os
@@ -46,9 +47,12 @@ class Joined:
             self.finish = choice["finish_reason"] or self.finish
 
 
-def streamed(server, after=None, act=None):
+FORCED = {"tool_choice": "required"}
+
+
+def streamed(server, after=None, act=None, **more):
     """The reply; act() is called once `after` pieces of a call came."""
-    body = json.dumps({"model": server.model(), **BODY})
+    body = json.dumps({"model": server.model(), **BODY, **more})
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
     reply, joined = connection.getresponse(), Joined()
@@ -65,24 +69,26 @@ def streamed(server, after=None, act=None):
             act = None
 
 
-def test_A17_A29_a_call_flows_and_ends_as_the_reply_that_is_not_streamed(coder):
-    flow = streamed(coder)
-    assert flow.finish == "tool_calls" and flow.content == "" and len(flow.calls) == 1
-    assert flow.pieces > 4, "arguments come as they are written"
-    assert json.loads(flow.calls[0]["arguments"]) == {"city": "Bern"}
-    whole = coder.post("/v1/chat/completions",
-                       {"model": coder.model(), **BODY, "stream": False}).json()["choices"][0]
-    call = whole["message"]["tool_calls"][0]
-    assert whole["finish_reason"] == "tool_calls" and call["id"] == flow.calls[0]["id"]
-    assert call["function"] == {"name": flow.calls[0]["name"],
-                                "arguments": flow.calls[0]["arguments"]}
+@pytest.mark.parametrize("more, cities, least", [({}, ["Bern"], 1), (FORCED, ["Bern", "Paris"], 8)],
+                         ids=["free", "forced"])
+def test_A17_A29_calls_flow_and_end_as_the_reply_that_is_not_streamed(coder, more, cities, least):
+    flow = streamed(coder, **more)
+    assert flow.finish == "tool_calls" and flow.content == ""
+    assert flow.pieces >= least, "arguments come as they are written"
+    said = [json.loads(c["arguments"]) for c in flow.calls.values()]
+    assert said == [{"city": c} for c in cities]
+    whole = coder.post("/v1/chat/completions", {"model": coder.model(), **BODY, **more,
+                                                "stream": False}).json()["choices"][0]
+    assert whole["finish_reason"] == "tool_calls"
+    assert [(c["id"], c["function"]) for c in whole["message"]["tool_calls"]] == [
+        (c["id"], {"name": c["name"], "arguments": c["arguments"]}) for c in flow.calls.values()]
 
 
 def test_a_child_killed_in_the_middle_of_a_call_changes_no_byte_of_it(coder):
-    quiet = streamed(coder)
+    quiet = streamed(coder, **FORCED)
     for after in (1, 4):
         killed = coder.child()
-        shaken = streamed(coder, after, lambda: os.kill(killed, signal.SIGKILL))
+        shaken = streamed(coder, after, lambda: os.kill(killed, signal.SIGKILL), **FORCED)
         assert coder.child() != killed
         assert (shaken.content, shaken.calls, shaken.finish) == \
             (quiet.content, quiet.calls, quiet.finish)
@@ -105,9 +111,12 @@ def test_B10_a_call_comes_as_a_call_and_never_as_text_too(coder, dialect):
         assert not text and b"Bern" in r.body, (stream, r.body)
 
 
-def test_B18_a_cut_call_ends_with_length_and_promises_nothing(coder):
-    reply = coder.post("/v1/chat/completions",
-                       {"model": coder.model(), **BODY, "stream": False, "max_tokens": 22})
+@pytest.mark.parametrize("more, text", [({}, '```json\n{\n  "name": "get_weather",\n'),
+                                        (FORCED, "")], ids=["free", "forced"])
+def test_B18_a_cut_call_ends_with_length_and_promises_nothing(coder, more, text):
+    """What may be a call is text when it is cut; what must be one shows nothing of its marker."""
+    reply = coder.post("/v1/chat/completions", {"model": coder.model(), **BODY, **more,
+                                                "stream": False, "max_tokens": 12})
     choice = reply.json()["choices"][0]
     assert reply.status == 200 and choice["finish_reason"] == "length"
-    assert not choice["message"].get("tool_calls") and not choice["message"]["content"]
+    assert not choice["message"].get("tool_calls") and choice["message"]["content"] == text

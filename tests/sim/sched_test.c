@@ -473,7 +473,7 @@ static void open_disk(uint64_t seed)
     sim_disk_init(&w.disk, &w.clock, seed + 1);
     w.has_tier = w.has_trie && w.layout.window[0] == 0 && chance(70);
     w.keeps_ram = chance(30);
-    w.tier_bytes = 5000 * (4 + below(200));
+    w.tier_bytes = 5000 * (6 + below(200)); /* below, no file of two groups fits */
     if (chance(70)) { /* computing takes time, so that reading can be faster */
         w.device.clock = &w.clock;
         w.device.row_ns = 200000 + below(1000000);
