@@ -30,7 +30,7 @@ FAULTS = {
     "hang_body": ("hang_first", False, 504), "pings": ("hang_first", False, 504),
     "roles": ("hang_first", False, 504), "stall=12": ("stall", True, 504),
     "end=12": ("cut", True, 502), "cut=12": ("cut", True, 502), "cut=0": ("cut", False, 502),
-    "end=0": ("cut", False, 502),
+    "end=0": ("garbage", False, 502),
     "garbage=9": ("garbage", None, 502), "status=500": ("http_5xx", False, 502),
     "status=503": ("http_5xx", False, 503), "status=409": ("http_5xx", False, 502),
     "status=402": ("rate_limit", False, 429), "status=429": ("rate_limit", False, 429),
