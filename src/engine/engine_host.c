@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "engine/engine_stats.h"
 #include "engine/engine_tier.h"
 #include "engine/sched.h"
 
@@ -347,92 +348,13 @@ static void host_describe(struct host *h, str path, struct arena *a)
     }
 }
 
-static void host_put_tier(const struct host *h, struct json_writer *w)
-{
-    struct kv_tier_stats t = {.ram_bytes = 0};
-    if (h->tier.tier)
-        kv_tier_stats(h->tier.tier, &t);
-    const struct {
-        const char *key;
-        uint64_t number;
-    } ram[] = {{"bytes", t.ram_bytes}, {"limit", t.ram_limit}},
-      ssd[] = {{"bytes", t.disk_bytes}, {"limit", t.disk_limit}, {"files", t.files},
-               {"pages", t.entries}, {"reads", t.reads}, {"writes", t.writes},
-               {"read_bytes", t.bytes_read}, {"written_bytes", t.bytes_written},
-               {"read_bytes_per_s", (uint64_t)t.read_bytes_per_s},
-               {"checksum_failures", t.bad_sums}, {"files_refused", t.bad_files},
-               {"errors", t.errors}, {"evictions", t.evictions}, {"refused", t.refused}};
-    json_key_z(w, "ram");
-    json_open_object(w);
-    for (size_t i = 0; i < countof(ram); i++) {
-        json_key_z(w, ram[i].key);
-        json_put_u64(w, ram[i].number);
-    }
-    json_close_object(w);
-    json_key_z(w, "ssd");
-    json_open_object(w);
-    for (size_t i = 0; i < countof(ssd); i++) {
-        json_key_z(w, ssd[i].key);
-        json_put_u64(w, ssd[i].number);
-    }
-    json_key_z(w, "off"); /* why nothing is written: "" where that was asked for, or all is well */
-    json_put_text(w, str_of(t.is_off ? t.why : h->tier.why));
-    json_close_object(w);
-}
-
-/* What GET /v1/cache shows of this model (BEHAVIOUR 5.10). Pages are those of the first group:
- * layers without a window. */
-static void host_put_stats(const struct host *h, struct json_writer *w)
-{
-    static const struct kv_trie none;
-    const struct sched *s = &h->sched;
-    const struct kv_trie *t = s->o.trie ? s->o.trie : &none;
-    const struct kv_pool_group *g = &s->o.pool->groups[0];
-    const struct {
-        const char *key;
-        uint64_t number;
-    } pages[] = {{"total", g->pages},
-                 {"free", g->free_count},
-                 {"used", g->pages - g->free_count - g->spare_count},
-                 {"cached", g->spare_count},
-                 {"pinned", t->stats.pinned}},
-      rows[] = {{"nodes", t->stats.nodes},
-                {"hits", t->stats.hits},
-                {"misses", t->stats.misses},
-                {"tokens_cached", t->stats.tokens_cached},
-                {"tokens_computed", s->stats.tokens_done},
-                {"evictions", t->stats.evictions},
-                {"preemptions", s->stats.preemptions},
-                {"recomputed_tokens", s->stats.recomputed_tokens},
-                {"restored_tokens", s->tier.stats.restored_tokens},
-                {"restores", s->tier.stats.restores},
-                {"restores_lost", s->tier.stats.lost},
-                {"restores_skipped", s->tier.stats.skipped}};
-    json_open_object(w);
-    json_key_z(w, "page_tokens");
-    json_put_u64(w, KV_PAGE_TOKENS);
-    json_key_z(w, "pages");
-    json_open_object(w);
-    for (size_t i = 0; i < countof(pages); i++) {
-        json_key_z(w, pages[i].key);
-        json_put_u64(w, pages[i].number);
-    }
-    json_close_object(w);
-    for (size_t i = 0; i < countof(rows); i++) {
-        json_key_z(w, rows[i].key);
-        json_put_u64(w, rows[i].number);
-    }
-    host_put_tier(h, w);
-    json_close_object(w);
-}
-
 static void host_stats(struct host *h)
 {
     struct buf b;
     buf_init(&b, HOST_STATS_MAX);
     struct json_writer w = json_writer(&b);
     if (h->is_loaded)
-        host_put_stats(h, &w);
+        engine_stats_write(&w, &h->sched, &h->tier);
     else
         buf_add_z(&b, "{}");
     struct api_frame f = {.kind = API_FRAME_STATS, .stats = buf_view(&b)};
