@@ -5,6 +5,7 @@ words, so that a lost or repeated one shows.
 """
 import concurrent.futures
 import http.server
+import itertools
 import json
 import os
 import re
@@ -121,11 +122,12 @@ def read_whole(dialect, body):
     return "".join(p["text"] for i in r["output"] if i["type"] == "message" for p in i["content"])
 
 
-def all_of(run):
-    """Every fault, streamed and not, at once; all that is wrong is told."""
+def all_of(run, *axes):
+    """Every fault, streamed and not, at once; other axes are given. All that is wrong is told."""
     wrong = []
     with concurrent.futures.ThreadPoolExecutor(14) as pool:
-        runs = [pool.submit(run, f, s) for f in FAULTS for s in (True, False)]
+        cells = itertools.product(*axes or (FAULTS, (True, False)))
+        runs = [pool.submit(run, *cell) for cell in cells]
     for r in runs:
         try:
             r.result()

@@ -1,6 +1,5 @@
 """Faults below HTTP: names, connections, certificates. The first leg has one, the second is well:
 every client gets the whole text on its own protocol; alone, its protocol's error."""
-import concurrent.futures
 import json
 import os
 import re
@@ -16,7 +15,8 @@ import pytest
 from conftest import ROOT
 from proxy import Proxy
 from server import serving
-from test_failover import (CONTINUE, DIALECTS, Stub, ask, config_of, read_stream, read_whole)
+from test_failover import (CONTINUE, DIALECTS, Stub, all_of, ask, config_of, read_stream,
+                           read_whole)
 
 LIMITS = ["deadlines: {connect: 1s, first_token: 2s, gap: 1s, all_open_wait: 1s}",
           "breaker: {failures: 1000, min_requests: 100000}", "probes: {free: false}"]
@@ -140,18 +140,6 @@ def world(tmp_path_factory):
         s.close()
 
 
-def all_of(run):
-    wrong = []
-    with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        jobs = [pool.submit(run, f, c, s) for f in FAULTS for c in DIALECTS for s in (True, False)]
-    for job in jobs:
-        try:
-            job.result()
-        except (AssertionError, AttributeError, KeyError, ValueError) as e:
-            wrong.append(repr(e)[:400])
-    assert not wrong, "\n".join(wrong)
-
-
 @pytest.mark.parametrize("upstream", DIALECTS)
 def test_a_fault_of_the_network_is_gone_on_from_in_every_protocol(world, upstream):
     server, whole = world
@@ -168,7 +156,7 @@ def test_a_fault_of_the_network_is_gone_on_from_in_every_protocol(world, upstrea
         else:
             assert f'"reason":"{class_}"'.encode() in r.body or \
                 r.headers.get("shoal-substituted", "").endswith("reason=" + class_), what
-    all_of(run)
+    all_of(run, FAULTS, DIALECTS, (True, False))
 
 
 @pytest.mark.parametrize("upstream", DIALECTS)
@@ -184,7 +172,7 @@ def test_a_fault_of_the_network_without_another_leg_is_an_error_and_no_end(world
         assert stream and FAULTS[fault][1] is None, what
         text, end = read_stream(client, r.body)
         assert end == "error" and whole.startswith(text), what
-    all_of(run)
+    all_of(run, FAULTS, DIALECTS, (True, False))
 
 
 def test_a_slow_network_is_no_fault(world):

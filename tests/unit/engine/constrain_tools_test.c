@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "engine_vocab.h"
+
 #define ROUNDS   150
 #define TEXT_MAX 220
 #define TRIES    24
@@ -69,25 +71,7 @@ struct place {
 
 static void open_place(struct place *p)
 {
-    static char texts[256][8];
-    static str tokens[257];
-    static int32_t types[257];
-    struct vocab_source s = vocab_source_empty;
-    struct err e;
-    for (int i = 0; i < 256; i++) {
-        snprintf(texts[i], sizeof texts[i], "<0x%02X>", (unsigned)i);
-        tokens[i] = str_of(texts[i]);
-        types[i] = VOCAB_TYPE_BYTE;
-    }
-    tokens[256] = STR("</s>");
-    types[256] = VOCAB_TYPE_CONTROL;
-    s.model = STR("llama");
-    s.tokens = tokens;
-    s.types = types;
-    s.count = 257;
-    s.roles[VOCAB_ROLE_EOS] = 256;
-    *p = (struct place){.vocab = NULL};
-    assert_true(vocab_new(&p->vocab, &s, &e));
+    *p = (struct place){.vocab = engine_vocab_bytes()};
     p->constrain = constrain_new(p->vocab);
 }
 

@@ -43,3 +43,30 @@ struct vocab *engine_vocab_numbered(uint32_t count)
     free(texts);
     return v;
 }
+
+struct vocab *engine_vocab_bytes(void)
+{
+    static char texts[256][8];
+    static str tokens[257];
+    static int32_t types[257];
+    struct vocab_source s = vocab_source_empty;
+    struct vocab *v = NULL;
+    struct err e;
+    for (int i = 0; i < 256; i++) {
+        snprintf(texts[i], sizeof texts[i], "<0x%02X>", (unsigned)i);
+        tokens[i] = str_of(texts[i]);
+        types[i] = VOCAB_TYPE_BYTE;
+    }
+    tokens[256] = STR("</s>");
+    types[256] = VOCAB_TYPE_CONTROL;
+    s.model = STR("llama");
+    s.tokens = tokens;
+    s.types = types;
+    s.count = 257;
+    s.roles[VOCAB_ROLE_EOS] = 256;
+    if (!vocab_new(&v, &s, &e)) {
+        fprintf(stderr, "engine_vocab: %s\n", e.text);
+        exit(1);
+    }
+    return v;
+}

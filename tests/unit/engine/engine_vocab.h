@@ -12,5 +12,7 @@
 struct vocab *engine_vocab_new(const char *const *texts, uint32_t count);
 /* "Ġw0" .. "Ġw{count-2}", "<end>". */
 struct vocab *engine_vocab_numbered(uint32_t count);
+/* Token i is byte i, 256 ends a reply: any text can be said. */
+struct vocab *engine_vocab_bytes(void);
 
 #endif
