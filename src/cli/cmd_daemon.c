@@ -106,10 +106,8 @@ static bool cmd_daemon_run(struct cmd_context *c, struct err *e)
     struct daemon d;
     if (!daemon_find(c, &d, e))
         return false;
-    if (!daemon_ask(&d, &q, &a, e))
-        return e->code == ERR_CONNECT
-                   ? err_set(e, ERR_CONNECT, "no shoal server at %.*s", STR_ARG(d.address))
-                   : false;
+    if (!daemon_ask_server(&d, &q, &a, e))
+        return false;
     bool ok = cmd_daemon_show(c, &a, e);
     buf_deinit(&a.body);
     return ok;

@@ -133,10 +133,8 @@ static bool cmd_legs_show(const struct cmd_context *c, const struct daemon *d, s
     struct arena a;
     struct json body;
     struct buf out;
-    if (!daemon_ask(d, &q, &answer, e))
-        return e->code == ERR_CONNECT
-                   ? err_set(e, ERR_CONNECT, "no shoal server at %.*s", STR_ARG(d->address))
-                   : false;
+    if (!daemon_ask_server(d, &q, &answer, e))
+        return false;
     arena_init(&a, (size_t)64 << 20);
     buf_init(&out, (size_t)16 << 20);
     bool ok = answer.status == 200 || daemon_refused(&answer, e);

@@ -191,6 +191,16 @@ bool daemon_ask(const struct daemon *d, const struct daemon_question *q, struct 
     return ok;
 }
 
+bool daemon_ask_server(const struct daemon *d, const struct daemon_question *q,
+                       struct daemon_answer *out, struct err *e)
+{
+    if (daemon_ask(d, q, out, e))
+        return true;
+    return e->code == ERR_CONNECT
+               ? err_set(e, ERR_CONNECT, "no shoal server at %.*s", STR_ARG(d->address))
+               : false;
+}
+
 bool daemon_refused(const struct daemon_answer *a, struct err *e)
 {
     struct arena arena;

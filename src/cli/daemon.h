@@ -34,6 +34,9 @@ BASE_USE_RESULT bool daemon_find(const struct cmd_context *c, struct daemon *d, 
 /* ERR_CONNECT: nobody listens there; ERR_DEADLINE; ERR_UPSTREAM: it is no HTTP server. */
 BASE_USE_RESULT bool daemon_ask(const struct daemon *d, const struct daemon_question *q,
                                 struct daemon_answer *out, struct err *e);
+/* The same where a server is needed: ERR_CONNECT says that none is there. */
+BASE_USE_RESULT bool daemon_ask_server(const struct daemon *d, const struct daemon_question *q,
+                                       struct daemon_answer *out, struct err *e);
 /* Of an answer that is not 2xx: its own sentence. Returns false. */
 bool daemon_refused(const struct daemon_answer *a, struct err *e);
 bool daemon_is_there(const struct daemon *d);

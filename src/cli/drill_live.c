@@ -28,10 +28,8 @@ static bool drill_live_ask(const struct daemon *d, const char *method, str body,
                                       .timeout_ms = DRILL_LIVE_ASK_MS};
     const struct json_options o = {.depth_max = 8};
     struct daemon_answer answer;
-    if (!daemon_ask(d, &q, &answer, e))
-        return e->code == ERR_CONNECT
-                   ? err_set(e, ERR_CONNECT, "no shoal server at %.*s", STR_ARG(d->address))
-                   : false;
+    if (!daemon_ask_server(d, &q, &answer, e))
+        return false;
     bool ok = answer.status / 100 == 2 || daemon_refused(&answer, e);
     if (ok)
         ok = json_parse(out, arena_copy(a, buf_view(&answer.body)), &o, a, e) ||

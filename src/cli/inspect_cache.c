@@ -83,10 +83,8 @@ static bool ask(struct inspect *in, const struct daemon *d, const char *path,
                 struct daemon_answer *answer, struct err *e)
 {
     struct daemon_question q = {.method = "GET", .path = path, .timeout_ms = INSPECT_CACHE_MS};
-    if (!daemon_ask(d, &q, answer, e))
-        return e->code == ERR_CONNECT
-                   ? err_set(e, ERR_CONNECT, "no shoal server at %.*s", STR_ARG(d->address))
-                   : false;
+    if (!daemon_ask_server(d, &q, answer, e))
+        return false;
     if (answer->status != 200)
         return daemon_refused(answer, e);
     if (in->as_json) {

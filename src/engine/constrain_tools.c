@@ -9,18 +9,6 @@
 #define TOOLS_OPENER_MAX 256
 #define TOOLS_ARENA_MAX  ((size_t)16 << 20)
 
-static uint32_t tools_text(struct gram *g, str text, uint32_t next)
-{
-    return text.len ? gram_marker(g, text, next) : next;
-}
-
-/* Blanks that a model may write there or not. */
-static uint32_t tools_blanks(struct gram *g, uint32_t next)
-{
-    const uint32_t to[] = {gram_bytes(g, STR("\n\n"), next), gram_bytes(g, STR("\n"), next), next};
-    return gram_fork(g, to, 3);
-}
-
 static uint32_t tools_dead(struct gram *g) { return gram_fork(g, NULL, 0); }
 
 /* --- calls --------------------------------------------------------------------------------- */
@@ -66,11 +54,11 @@ static bool tools_named(struct constrain_write *w, str close, uint32_t after, ui
 static bool tools_call(struct constrain_write *w, uint32_t after, uint32_t *out)
 {
     const struct output_row *row = w->row;
-    uint32_t close = tools_text(w->g, row->args_close, tools_text(w->g, row->call_close, after));
+    uint32_t close = constrain_value_text(w->g, row->args_close, constrain_value_text(w->g, row->call_close, after));
     if (!tools_named(w, row->shape == OUTPUT_SHAPE_LITERAL ? STR("{") : row->name_close, close,
                      out))
         return false;
-    *out = tools_text(w->g, row->name_open, *out);
+    *out = constrain_value_text(w->g, row->name_open, *out);
     return true;
 }
 
@@ -81,9 +69,9 @@ static bool tools_calls(struct constrain_write *w, uint32_t rest, uint32_t *out)
     bool is_last = w->ask->one_call || row->is_call_last;
     bool may_repeat = !is_last && (row->section_open.len || rest == GRAM_NONE);
     uint32_t behind = is_last || rest == GRAM_NONE ? gram_end(w->g) : rest;
-    uint32_t end = tools_text(w->g, str_trim(row->section_close), behind);
+    uint32_t end = constrain_value_text(w->g, str_trim(row->section_close), behind);
     uint32_t hole = gram_hole(w->g), call = 0;
-    uint32_t again = tools_text(w->g, row->between, tools_text(w->g, row->call_open, hole));
+    uint32_t again = constrain_value_text(w->g, row->between, constrain_value_text(w->g, row->call_open, hole));
     const uint32_t to[] = {end, again};
     uint32_t after = may_repeat && again != hole ? gram_fork(w->g, to, 2) : end;
     if (!tools_call(w, after, &call))
@@ -109,10 +97,10 @@ static bool tools_channels(struct constrain_write *w, uint32_t to[2])
     uint32_t after = gram_fork(w->g, ways, 2);
     if (!tools_named(w, row->name_close, after, &named))
         return false;
-    to[0] = tools_text(w->g, row->name_open, named);
+    to[0] = constrain_value_text(w->g, row->name_open, named);
     if (!tools_named(w, STR("<|channel|>commentary json<|message|>"), after, &named))
         return false;
-    to[1] = tools_text(w->g, row->name_open, named);
+    to[1] = constrain_value_text(w->g, row->name_open, named);
     return true;
 }
 
@@ -217,15 +205,15 @@ static bool tools_every_opener(struct constrain_write *w, uint32_t first, uint32
     is_tags = r->shape == OUTPUT_SHAPE_TAGS && open[2].len;
     if (may_call && r->section_open.len && open[1].len && !tools_call(w, after, &alone))
         return false;
-    uint32_t call = tools_text(g, r->call_open, first), named = first;
+    uint32_t call = constrain_value_text(g, r->call_open, first), named = first;
     if (open[0].len)
-        tools_opener(o, open[0], may_call ? tools_text(g, tools_behind(r->section_open, open[0]),
+        tools_opener(o, open[0], may_call ? constrain_value_text(g, tools_behind(r->section_open, open[0]),
                                                        call) : first);
     tools_opener(o, open[1], alone);
     for (uint32_t i = 2; i < countof(open); i++) {
         bool is_name = is_tags && str_eq(open[i], str_trim(r->name_open));
         uint32_t close = may_call && is_name
-                             ? tools_text(g, r->args_close, tools_text(g, r->call_close, after))
+                             ? constrain_value_text(g, r->args_close, constrain_value_text(g, r->call_close, after))
                              : first;
         if (may_call && is_name && !tools_named(w, r->name_close, close, &named))
             return false;
@@ -268,7 +256,7 @@ static bool tools_root(struct constrain_write *w, uint32_t answer, uint32_t *roo
         return false;
     if (is_free)
         return tools_free_root(w, first, rest, root);
-    uint32_t opened = tools_text(w->g, opener, first);
+    uint32_t opened = constrain_value_text(w->g, opener, first);
     const uint32_t ways[] = {opened, answer};
     *root = choice == API_TOOL_CHOICE_NONE ? answer
             : choice == API_TOOL_CHOICE_AUTO ? gram_fork(w->g, ways, 2) : opened;
@@ -305,7 +293,7 @@ uint32_t constrain_tools_think(struct gram *g, const struct constrain_ask *ask, 
     if (ask->begin == OUTPUT_BEGIN_ANSWER || (!think && !is_channel) || tools_is_whole(ask))
         return next;
     str close = is_channel ? TOOLS_FINAL : str_trim(think->close);
-    uint32_t after = is_channel ? next : tools_blanks(g, next);
+    uint32_t after = is_channel ? next : constrain_value_blanks(g, next);
     const struct gram_free f = {.markers = &close, .to = &after, .count = 1};
     uint32_t inside = gram_open(g, &f);
     if (ask->begin == OUTPUT_BEGIN_THINKING || is_channel)

@@ -12,13 +12,12 @@
     "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}}," \
     "\"required\":[\"input\"],\"additionalProperties\":false}"
 
-static uint32_t value_text(struct gram *g, str text, uint32_t next)
+uint32_t constrain_value_text(struct gram *g, str text, uint32_t next)
 {
     return text.len ? gram_marker(g, text, next) : next;
 }
 
-/* Blanks that a model may write there or not. */
-static uint32_t value_blanks(struct gram *g, uint32_t next)
+uint32_t constrain_value_blanks(struct gram *g, uint32_t next)
 {
     const uint32_t to[] = {gram_bytes(g, STR("\n\n"), next), gram_bytes(g, STR("\n"), next), next};
     return gram_fork(g, to, 3);
@@ -173,8 +172,8 @@ static bool value_string(const struct value_place *p, struct json schema, str cl
     struct gram *g = p->w->g;
     uint32_t trie = gram_trie_new(g);
     if (value_choices(p->w, schema, trie)) {
-        uint32_t end = value_text(g, close, next);
-        *out = gram_choice(g, trie, p->w->row->shape == OUTPUT_SHAPE_TAGS ? value_blanks(g, end)
+        uint32_t end = constrain_value_text(g, close, next);
+        *out = gram_choice(g, trie, p->w->row->shape == OUTPUT_SHAPE_TAGS ? constrain_value_blanks(g, end)
                                                                           : end);
         return value_leave_others(p, schema, lists);
     }
@@ -257,7 +256,7 @@ static bool value_tag(const struct value_place *p, const struct value_parameter 
     const struct value_place inner = value_below(p, parameter->name);
     uint32_t types = output_tools_types(p->t, parameter->name), value, rule;
     str close = str_trim(w->row->value_close);
-    uint32_t after = value_blanks(w->g, next);
+    uint32_t after = constrain_value_blanks(w->g, next);
     bool is_text = types == 0 || types & OUTPUT_TYPE_STRING;
     if (is_text) {
         if (types & (OUTPUT_TYPE_NUMBER | OUTPUT_TYPE_ARRAY | OUTPUT_TYPE_OBJECT) &&
@@ -268,11 +267,11 @@ static bool value_tag(const struct value_place *p, const struct value_parameter 
     } else {
         if (!value_rule(w, p->t, json_raw(parameter->schema), false, &rule))
             return false;
-        value = gram_call(w->g, rule, value_blanks(w->g, value_text(w->g, close, after)));
+        value = gram_call(w->g, rule, constrain_value_blanks(w->g, constrain_value_text(w->g, close, after)));
     }
     str key_close = is_text ? w->row->key_text : w->row->key_json;
-    uint32_t name = value_text(w->g, parameter->name, value_text(w->g, key_close, value));
-    *out = value_text(w->g, w->row->key_open, name);
+    uint32_t name = constrain_value_text(w->g, parameter->name, constrain_value_text(w->g, key_close, value));
+    *out = constrain_value_text(w->g, w->row->key_open, name);
     return true;
 }
 
@@ -283,11 +282,11 @@ static uint32_t value_any_tags(struct constrain_write *w, uint32_t next)
 {
     struct gram *g = w->g;
     str close = str_trim(w->row->value_close);
-    uint32_t loop = gram_hole(g), after = value_blanks(g, loop);
+    uint32_t loop = gram_hole(g), after = constrain_value_blanks(g, loop);
     const struct gram_free f = {.markers = &close, .to = &after, .count = 1};
     uint32_t value = gram_open(g, &f);
-    uint32_t key = constrain_value_pattern(w, VALUE_KEY, value_text(g, w->row->key_text, value));
-    const uint32_t to[] = {value_text(g, w->row->key_open, key), next};
+    uint32_t key = constrain_value_pattern(w, VALUE_KEY, constrain_value_text(g, w->row->key_text, value));
+    const uint32_t to[] = {constrain_value_text(g, w->row->key_open, key), next};
     gram_fill(g, loop, gram_fork(g, to, 2));
     return loop;
 }
@@ -347,7 +346,7 @@ static uint32_t value_any(struct constrain_write *w)
                           w, VALUE_KEY,
                           gram_bytes(g, STR(":"), gram_call(g, any, gram_fork(g, keys, 2)))));
     const uint32_t list[] = {items[0], item}, map[] = {keys[0], key};
-    const uint32_t ways[] = {value_text(g, w->row->key_open, gram_open(g, &f)),
+    const uint32_t ways[] = {constrain_value_text(g, w->row->key_open, gram_open(g, &f)),
                              constrain_value_pattern(w, VALUE_SCALAR, ret),
                              gram_bytes(g, STR("["), gram_fork(g, list, 2)),
                              gram_bytes(g, STR("{"), gram_fork(g, map, 2))};
@@ -425,7 +424,7 @@ static bool value_literal(const struct value_place *p, struct json schema, uint3
         uint32_t text;
         if (!value_string(p, schema, w->row->value_close, next, &text))
             return false;
-        *out = value_text(w->g, w->row->key_open, text);
+        *out = constrain_value_text(w->g, w->row->key_open, text);
         return true;
     }
     if (types && !(types & ~plain)) {

@@ -38,6 +38,10 @@ struct constrain_write {
  * which tool, pointer and keyword. */
 BASE_USE_RESULT bool constrain_value_args(struct constrain_write *w, uint32_t i, uint32_t next,
                                           uint32_t *out);
+/* A text of a format, then next; nothing where it is empty. */
+uint32_t constrain_value_text(struct gram *g, str text, uint32_t next);
+/* Blanks that a model may write there or not, then next. */
+uint32_t constrain_value_blanks(struct gram *g, uint32_t next);
 /* Blanks as JSON has them, any number; a pattern of ours, which always compiles. */
 uint32_t constrain_value_pattern(struct constrain_write *w, const char *pattern, uint32_t next);
 

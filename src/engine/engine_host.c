@@ -229,17 +229,6 @@ static void host_publish_phase(struct host *h, bool is_idle)
     atomic_store_explicit(&h->state.phase, phase, memory_order_relaxed);
 }
 
-/* Pages of the first group: layers without a window. */
-static void host_pages(const struct host *h, uint64_t pages[API_PAGES_COUNT_])
-{
-    const struct sched_options *o = &h->sched.o;
-    const struct kv_pool_group *g = &o->pool->groups[0];
-    pages[API_PAGES_FREE] = g->free_count;
-    pages[API_PAGES_USED] = g->pages - g->free_count - g->spare_count;
-    pages[API_PAGES_CACHED] = g->spare_count;
-    pages[API_PAGES_PINNED] = o->trie ? o->trie->stats.pinned : 0;
-}
-
 static void host_publish(struct host *h)
 {
     const struct sched_stats *s = &h->sched.stats;
@@ -250,7 +239,7 @@ static void host_publish(struct host *h)
     atomic_store_explicit(&t->preemptions, s->preemptions, memory_order_relaxed);
     atomic_store_explicit(&t->recomputed_tokens, s->recomputed_tokens, memory_order_relaxed);
     uint64_t pages[API_PAGES_COUNT_];
-    host_pages(h, pages);
+    engine_stats_pages(&h->sched, pages);
     for (int i = 0; i < API_PAGES_COUNT_; i++)
         atomic_store_explicit(&t->pages[i], pages[i], memory_order_relaxed);
     atomic_store_explicit(&t->running, s->running, memory_order_relaxed);

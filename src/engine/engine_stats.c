@@ -38,17 +38,27 @@ static void put_tier(struct json_writer *w, const struct engine_tier *tier)
     json_close_object(w);
 }
 
+void engine_stats_pages(const struct sched *s, uint64_t pages[API_PAGES_COUNT_])
+{
+    const struct kv_pool_group *g = &s->o.pool->groups[0];
+    pages[API_PAGES_FREE] = g->free_count;
+    pages[API_PAGES_USED] = g->pages - g->free_count - g->spare_count;
+    pages[API_PAGES_CACHED] = g->spare_count;
+    pages[API_PAGES_PINNED] = s->o.trie ? s->o.trie->stats.pinned : 0;
+}
+
 void engine_stats_write(struct json_writer *w, const struct sched *s,
                         const struct engine_tier *tier)
 {
     static const struct kv_trie none;
     const struct kv_trie *t = s->o.trie ? s->o.trie : &none;
-    const struct kv_pool_group *g = &s->o.pool->groups[0];
-    const struct row pages[] = {{"total", g->pages},
-                                {"free", g->free_count},
-                                {"used", g->pages - g->free_count - g->spare_count},
-                                {"cached", g->spare_count},
-                                {"pinned", t->stats.pinned}};
+    uint64_t n[API_PAGES_COUNT_];
+    engine_stats_pages(s, n);
+    const struct row pages[] = {{"total", s->o.pool->groups[0].pages},
+                                {"free", n[API_PAGES_FREE]},
+                                {"used", n[API_PAGES_USED]},
+                                {"cached", n[API_PAGES_CACHED]},
+                                {"pinned", n[API_PAGES_PINNED]}};
     const struct row rows[] = {{"nodes", t->stats.nodes},
                                {"hits", t->stats.hits},
                                {"misses", t->stats.misses},

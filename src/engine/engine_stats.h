@@ -12,7 +12,9 @@
 #include "engine/engine_tier.h"
 #include "engine/sched.h"
 
-/* One object. Pages are those of the first group: layers without a window. */
+/* Pages of the first group: layers without a window. */
+void engine_stats_pages(const struct sched *s, uint64_t pages[API_PAGES_COUNT_]);
+/* One object. */
 void engine_stats_write(struct json_writer *w, const struct sched *s, const struct engine_tier *t);
 
 #endif

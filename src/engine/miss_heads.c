@@ -115,11 +115,13 @@ static uint32_t changed_message(const struct miss_head *h, const struct api_requ
     return count > rq->messages_count ? rq->messages_count : MISS_NO_MESSAGE;
 }
 
-static bool is_related(const struct miss_head *h, const struct job *j)
+/* common: tokens that both begin with. */
+static bool is_related(const struct miss_head *h, const struct job *j, uint32_t common)
 {
-    const struct prompt *p = &j->prompts[0];
-    return common_of(h, p) >= RELATED_MIN || common_end(h, p) >= RELATED_MIN ||
-           (h->messages.len && j->rq.messages_count && changed_message(h, &j->rq) != 0);
+    const uint64_t *hashes = (const uint64_t *)(const void *)h->messages.p;
+    return common >= RELATED_MIN || common_end(h, &j->prompts[0]) >= RELATED_MIN ||
+           (h->messages.len && j->rq.messages_count &&
+            hashes[0] == hash_message(&j->rq.messages[0]));
 }
 
 /* The session's last prompt; of an agent's the one with most in common. NULL: none. */
@@ -134,7 +136,7 @@ static struct miss_head *find(const struct miss_heads *m, const struct job *j, b
             continue;
         uint32_t common = has_session(j) && own_scope ? 0 : common_of(h, &j->prompts[0]);
         bool is_better = !best || common > most || (common == most && h->used > best->used);
-        if (!is_better || (!has_session(j) && !is_related(h, j)))
+        if (!is_better || (!has_session(j) && !is_related(h, j, common)))
             continue;
         best = h;
         most = common;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <dirent.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -91,7 +90,7 @@ enum { QUIT = UINT32_MAX }; /* order.file that ends the thread */
 struct tier_disk_real {
     struct tier_parts_lock lock;
     struct thread_queue *orders, *done;
-    _Atomic uint32_t under_way;
+    uint32_t under_way; /* the engine thread counts */
     pthread_t thread;
     bool has_thread;
     void (*wake)(void *ctx);
@@ -218,10 +217,10 @@ static void *tier_disk_run(void *ctx)
 static bool tier_disk_real_start(void *self, const struct tier_order *o)
 {
     struct tier_disk_real *r = self;
-    if (atomic_load_explicit(&r->under_way, memory_order_relaxed) == TIER_DISK_ORDERS_MAX ||
+    if (r->under_way == TIER_DISK_ORDERS_MAX ||
         !thread_queue_push(r->orders, o))
         return false;
-    atomic_fetch_add_explicit(&r->under_way, 1, memory_order_relaxed);
+    r->under_way++;
     return true;
 }
 
@@ -230,7 +229,7 @@ static bool tier_disk_real_next(void *self, struct tier_order *out)
     struct tier_disk_real *r = self;
     if (!thread_queue_pop(r->done, out))
         return false;
-    atomic_fetch_sub_explicit(&r->under_way, 1, memory_order_relaxed);
+    r->under_way--;
     return true;
 }
 

@@ -8,10 +8,10 @@
  *            one, and the page's sum tells. A page that is read is checked before it comes back.
  *
  *     engine thread                       tier thread
- *     tier_disk_start(order) --queue-->   tier_disk_carry_out: pread, pwrite, xxh3
- *     tier_disk_next(order)  <--queue--   + wake(ctx)
+ *     disk->start(order)     --queue-->   tier_disk_carry_out: pread, pwrite, xxh3
+ *     disk->next(order)      <--queue--   + wake(ctx)
  *
- * Thread:    tier_disk_start and _next: engine thread. tier_disk_carry_out: tier thread. Open, scan
+ * Thread:    start and next: engine thread. tier_disk_carry_out: tier thread. Open, scan
  *            and close block; they belong to a load and an end.
  * Limits:    TIER_DISK_ORDERS_MAX orders under way, TIER_DISK_FILES_MAX files.
  */

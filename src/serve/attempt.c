@@ -704,7 +704,7 @@ static void attempt_on_batch(void *ctx, const struct api_batch *b)
     up.events_count = out.count;
     if (a->has_script)
         transcript_add(&a->script, &up);
-    if (a->token_ms && !error && !a->is_struck && legs_rehearses(a->legs))
+    if (a->token_ms && !error && !a->is_struck && rehearsal_has_plan(legs_rehearsal(a->legs)))
         a->said_ms = loop_ms();
     if (a->is_trial && a->token_ms && loop_ms() - a->token_ms >= ATTEMPT_TRIAL_MS) {
         legs_trial_ok(a->legs, at);

@@ -44,7 +44,6 @@ struct legs {
     struct http_client *client; /* NULL until there is an upstream */
     struct legs_generation *now;
     struct rehearsal *rehearsal;
-    bool rehearses;
     struct sticky sticky;
     struct map attempts; /* the exchange's id to struct attempt */
     struct chrono_rng rng;
@@ -570,7 +569,6 @@ bool legs_rehearse(struct legs *l, const struct rehearsal_plan *p, struct err *e
     digest_random(&seed, sizeof seed);
     if (!rehearsal_start(l->rehearsal, p, seed, e))
         return false;
-    l->rehearses = true;
     log_warn("drill: %.*s on leg %.*s for %lld s, agents %.*s", STR_ARG(p->fault), STR_ARG(p->leg),
              (long long)p->seconds, STR_ARG(p->agents));
     return true;
@@ -635,7 +633,6 @@ bool legs_is_back(const struct legs *l, const struct api_request *rq)
 }
 struct loop *legs_loop(const struct legs *l) { return l->o.loop; }
 struct rehearsal *legs_rehearsal(struct legs *l) { return l->rehearsal; }
-bool legs_rehearses(const struct legs *l) { return l->rehearses; }
 struct chrono_rng *legs_rng(struct legs *l) { return &l->rng; }
 int64_t legs_wait_ms(const struct legs_generation *g) { return g->all_open_wait_ms; }
 bool legs_has_routes(const struct legs *l) { return l->now->rules.routes_count > 0; }

@@ -138,7 +138,6 @@ struct api_provider legs_local(const struct legs *l);
 bool legs_is_back(const struct legs *l, const struct api_request *rq);
 struct loop *legs_loop(const struct legs *l);
 struct rehearsal *legs_rehearsal(struct legs *l);
-bool legs_rehearses(const struct legs *l); /* has there been a drill? */
 struct chrono_rng *legs_rng(struct legs *l);
 int64_t legs_wait_ms(const struct legs_generation *g); /* all_open_wait */
 const struct router_route *legs_route(const struct legs_generation *g, uint32_t index);

@@ -7,6 +7,7 @@
 
 #include "base/chrono.h"
 #include "base/digest.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "serve/workers.h"
@@ -51,7 +52,6 @@ struct pulls_deletion {
 };
 
 struct pulls {
-    struct loop *loop;
     struct list jobs;
     uint32_t jobs_count;
     struct loop_wake wake;
@@ -127,10 +127,7 @@ static void pulls_send_items(struct pulls_job *j)
                                .size = item->size};
         if (item->has_sha256)
             digest_hex(n.digest, item->sha256, 32);
-        size_t at = item->path.len;
-        while (at && item->path.p[at - 1] != '/')
-            at--;
-        snprintf(n.text, sizeof n.text, "%.*s", STR_ARG(str_from(item->path, at)));
+        snprintf(n.text, sizeof n.text, "%.*s", STR_ARG(file_base_name(item->path)));
         pulls_send(j, &n);
     }
 }
@@ -247,7 +244,6 @@ bool pulls_open(struct pulls **out, struct loop *l, void (*on_change)(void *ctx)
     struct pulls *p = calloc(1, sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "serve: no memory for downloads");
-    p->loop = l;
     p->on_change = on_change;
     p->ctx = ctx;
     list_init(&p->jobs);

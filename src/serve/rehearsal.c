@@ -155,6 +155,7 @@ bool rehearsal_strikes(struct rehearsal *r, str leg, str agent)
     return !r->fault->is_flap || r->flaps++ % 2 == 0;
 }
 
+bool rehearsal_has_plan(const struct rehearsal *r) { return r->fault != NULL; }
 bool rehearsal_fails_over(const struct rehearsal *r) { return r->fault && !r->fault->stays; }
 
 /* --- one call ------------------------------------------------------------------------------ */

@@ -42,6 +42,8 @@ bool rehearsal_strikes(struct rehearsal *r, str leg, str agent);
 /* The leg's provider with the fault over it, for one submit; the same answer serves that request's
  * cancel, hold and credit. `inner` must outlive the request. */
 struct api_provider rehearsal_provider(struct rehearsal *r, const struct api_provider *inner);
+/* Has there been a drill? */
+bool rehearsal_has_plan(const struct rehearsal *r);
 /* Does a request go to another leg after the fault of the plan? */
 bool rehearsal_fails_over(const struct rehearsal *r);
 

@@ -243,10 +243,6 @@ static bool server_may_ask(struct server *s, struct http_conn *c, struct server_
         return true;
     if (!limits_check_key(s->limits, &asked, &call->x.key, e))
         return false;
-    const struct limits_key *key = call->x.key;
-    call->asker.is_admin = !key || (key->scopes & LIMITS_SCOPE_ADMIN);
-    call->asker.key = arena_copy(http_conn_arena(c), key ? key->name : STR(""));
-    call->asker.scope = arena_copy(http_conn_arena(c), exchange_scope(key));
     if (!is_found)
         *e = no_path;
     return is_found;
@@ -323,6 +319,15 @@ static void server_options_reply(struct http_conn *c)
     buf_deinit(&methods);
 }
 
+/* Before the release: a reload may free the key while the handler's reply is under way. */
+static void server_note_asker(struct server_call *call, struct http_conn *c)
+{
+    const struct limits_key *key = call->x.key;
+    call->asker.is_admin = !key || (key->scopes & LIMITS_SCOPE_ADMIN);
+    call->asker.key = arena_copy(http_conn_arena(c), key ? key->name : STR(""));
+    call->asker.scope = arena_copy(http_conn_arena(c), exchange_scope(key));
+}
+
 static void server_on_request(void *ctx, struct http_conn *c)
 {
     struct server *s = ctx;
@@ -342,6 +347,7 @@ static void server_on_request(void *ctx, struct http_conn *c)
         server_release(s, call);
         server_options_reply(c);
     } else if (call->row) {
+        server_note_asker(call, c);
         server_release(s, call);
         call->row->serve(s, c);
     } else {

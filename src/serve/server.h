@@ -97,7 +97,7 @@ struct limits *server_limits(const struct server *s); /* keeps alive what the op
 /* Called once if c's client goes away before its reply has ended; NULL: not any more. */
 void server_on_leave(struct http_conn *c, void (*on_leave)(void *ctx), void *ctx);
 /* Who asks: what a handler may need of the key, which a reload may have freed by then. Without
- * configured keys everybody is admin of the scope "". */
+ * configured keys everybody is admin, of EXCHANGE_SCOPE_KEYLESS. */
 struct server_asker {
     bool is_admin;
     str key;   /* its name, "" without keys */
