@@ -54,7 +54,8 @@ static bool tools_named(struct constrain_write *w, str close, uint32_t after, ui
 static bool tools_call(struct constrain_write *w, uint32_t after, uint32_t *out)
 {
     const struct output_row *row = w->row;
-    uint32_t close = constrain_value_text(w->g, row->args_close, constrain_value_text(w->g, row->call_close, after));
+    uint32_t close = constrain_value_text(w->g, row->args_close,
+                                          constrain_value_text(w->g, row->call_close, after));
     if (!tools_named(w, row->shape == OUTPUT_SHAPE_LITERAL ? STR("{") : row->name_close, close,
                      out))
         return false;
@@ -71,7 +72,8 @@ static bool tools_calls(struct constrain_write *w, uint32_t rest, uint32_t *out)
     uint32_t behind = is_last || rest == GRAM_NONE ? gram_end(w->g) : rest;
     uint32_t end = constrain_value_text(w->g, str_trim(row->section_close), behind);
     uint32_t hole = gram_hole(w->g), call = 0;
-    uint32_t again = constrain_value_text(w->g, row->between, constrain_value_text(w->g, row->call_open, hole));
+    uint32_t again =
+        constrain_value_text(w->g, row->between, constrain_value_text(w->g, row->call_open, hole));
     const uint32_t to[] = {end, again};
     uint32_t after = may_repeat && again != hole ? gram_fork(w->g, to, 2) : end;
     if (!tools_call(w, after, &call))
@@ -207,13 +209,16 @@ static bool tools_every_opener(struct constrain_write *w, uint32_t first, uint32
         return false;
     uint32_t call = constrain_value_text(g, r->call_open, first), named = first;
     if (open[0].len)
-        tools_opener(o, open[0], may_call ? constrain_value_text(g, tools_behind(r->section_open, open[0]),
-                                                       call) : first);
+        tools_opener(o, open[0],
+                     may_call
+                         ? constrain_value_text(g, tools_behind(r->section_open, open[0]), call)
+                         : first);
     tools_opener(o, open[1], alone);
     for (uint32_t i = 2; i < countof(open); i++) {
         bool is_name = is_tags && str_eq(open[i], str_trim(r->name_open));
         uint32_t close = may_call && is_name
-                             ? constrain_value_text(g, r->args_close, constrain_value_text(g, r->call_close, after))
+                             ? constrain_value_text(g, r->args_close,
+                                                    constrain_value_text(g, r->call_close, after))
                              : first;
         if (may_call && is_name && !tools_named(w, r->name_close, close, &named))
             return false;

@@ -173,8 +173,8 @@ static bool value_string(const struct value_place *p, struct json schema, str cl
     uint32_t trie = gram_trie_new(g);
     if (value_choices(p->w, schema, trie)) {
         uint32_t end = constrain_value_text(g, close, next);
-        *out = gram_choice(g, trie, p->w->row->shape == OUTPUT_SHAPE_TAGS ? constrain_value_blanks(g, end)
-                                                                          : end);
+        *out = gram_choice(
+            g, trie, p->w->row->shape == OUTPUT_SHAPE_TAGS ? constrain_value_blanks(g, end) : end);
         return value_leave_others(p, schema, lists);
     }
     const struct gram_free f = {.markers = &close, .to = &next, .count = 1};
@@ -267,10 +267,12 @@ static bool value_tag(const struct value_place *p, const struct value_parameter 
     } else {
         if (!value_rule(w, p->t, json_raw(parameter->schema), false, &rule))
             return false;
-        value = gram_call(w->g, rule, constrain_value_blanks(w->g, constrain_value_text(w->g, close, after)));
+        value = gram_call(w->g, rule,
+                          constrain_value_blanks(w->g, constrain_value_text(w->g, close, after)));
     }
     str key_close = is_text ? w->row->key_text : w->row->key_json;
-    uint32_t name = constrain_value_text(w->g, parameter->name, constrain_value_text(w->g, key_close, value));
+    uint32_t name =
+        constrain_value_text(w->g, parameter->name, constrain_value_text(w->g, key_close, value));
     *out = constrain_value_text(w->g, w->row->key_open, name);
     return true;
 }
@@ -285,7 +287,8 @@ static uint32_t value_any_tags(struct constrain_write *w, uint32_t next)
     uint32_t loop = gram_hole(g), after = constrain_value_blanks(g, loop);
     const struct gram_free f = {.markers = &close, .to = &after, .count = 1};
     uint32_t value = gram_open(g, &f);
-    uint32_t key = constrain_value_pattern(w, VALUE_KEY, constrain_value_text(g, w->row->key_text, value));
+    uint32_t key =
+        constrain_value_pattern(w, VALUE_KEY, constrain_value_text(g, w->row->key_text, value));
     const uint32_t to[] = {constrain_value_text(g, w->row->key_open, key), next};
     gram_fill(g, loop, gram_fork(g, to, 2));
     return loop;
