@@ -323,7 +323,12 @@ static bool cmd_doctor_checks(struct cmd_doctor *d, struct err *e)
     cmd_doctor_store(d);
     if (is_sound && cmd_bool(d->c, "online"))
         cmd_doctor_upstreams(d, &legs);
-    return doctor_replay(d->c, cmd_text(d->c, "replay"), &report, e);
+    if (doctor_replay(d->c, cmd_text(d->c, "replay"), &report, e))
+        return true;
+    if (is_sound)
+        return false;
+    cmd_doctor_say(d, DOCTOR_STATE_FAIL, "clients", str_of(e->text));
+    return true;
 }
 
 static bool cmd_doctor_run(struct cmd_context *c, struct err *e)

@@ -45,7 +45,7 @@ struct rehearsal_call {
     struct loop_timer timer;
     uint64_t id;
     int64_t gap_ms;
-    uint32_t pieces;
+    uint32_t pieces, dones_left; /* one DONE for each choice */
     bool is_inner; /* the leg itself was asked and still speaks */
 };
 
@@ -205,8 +205,9 @@ static void rehearsal_on_batch(void *ctx, const struct api_batch *b)
     struct rehearsal_call *c = ctx;
     struct api_sink sink = c->sink;
     for (uint32_t i = 0; i < b->events_count; i++) {
+        enum api_event_kind kind = b->events[i].kind;
         c->pieces += rehearsal_is_text(&b->events[i]);
-        if (b->events[i].kind != API_EVENT_DONE && b->events[i].kind != API_EVENT_ERROR)
+        if (kind != API_EVENT_ERROR && (kind != API_EVENT_DONE || c->dones_left-- > 1))
             continue;
         rehearsal_call_free(c); /* it ended before it could be struck */
         sink.on_batch(sink.ctx, b);
@@ -228,7 +229,8 @@ static bool rehearsal_submit(void *self, const struct api_request *rq, struct ap
     if (!c)
         return api_error_set(e, ERR_MEMORY, "", STR(""), "no memory for a request");
     *c = (struct rehearsal_call){.r = r, .fault = r->fault, .inner = r->inner, .sink = sink,
-                                 .id = rq->id, .gap_ms = rq->deadline.gap_ms};
+                                 .id = rq->id, .gap_ms = rq->deadline.gap_ms,
+                                 .dones_left = api_request_choices(rq)};
     list_push_last(&r->calls, &c->link);
     if (!loop_timer_open(&c->timer, r->loop, rehearsal_call_on_time, c, &e->err)) {
         rehearsal_call_free(c);

@@ -38,6 +38,10 @@ def test_a_broken_configuration_is_a_line_and_exit_1(shoal, home):
     path.write_text(f"keys: [{{name: k, key_file: {home / 'key'}, scopes: [infer]}}]\n")
     done = shoal("doctor", "-config", str(path), "-config-only")
     assert done.returncode == 1 and "fail  keys  " in done.stdout, done.stdout
+    done = shoal("doctor", "-json", "-config", str(path), "-addr", "127.0.0.1:11595")
+    got = states(done)  # whole, though no endpoint starts from such a file
+    assert got["keys"][0] == got["clients"][0] == "fail" and done.returncode == 1, got
+    assert "mode 644" in got["clients"][1] and got["cpu"][0] == "ok"
 
 
 def test_a_file_that_is_no_model_is_a_warning_and_exit_3(shoal, home):

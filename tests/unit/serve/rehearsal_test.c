@@ -102,6 +102,40 @@ static int64_t wait_for_error(void)
     return loop_ms() - begun;
 }
 
+static void test_a_short_reply_of_two_choices_passes_whole(void **state)
+{
+    struct api_request rq = {.id = 7, .n = 2, .deadline = {.first_ms = 30, .gap_ms = 30}};
+    struct api_error e;
+    struct api_event done = {.kind = API_EVENT_DONE};
+    (void)state;
+    start("stall");
+    struct api_provider p = rehearsal_provider(r, &provider);
+    assert_true(p.submit(p.self, &rq, (struct api_sink){on_batch, NULL}, &e));
+    for (uint32_t i = 0; i < 2; i++) {
+        struct api_batch b = {.request_id = 7, .choice = i, .events = &done, .events_count = 1};
+        leg_say(API_EVENT_CONTENT);
+        leg.sink.on_batch(leg.sink.ctx, &b);
+    }
+    assert_int_equal(heard.batches, 4);
+    assert_int_equal(heard.errors, 0);
+    p.cancel(p.self, 7);
+    assert_int_equal(leg.cancels, 0); /* it had ended */
+}
+
+/* A client that leaves between the ends of two choices: the leg hears of it. */
+static void test_a_call_lasts_until_its_last_choice_ends(void **state)
+{
+    struct api_request rq = {.id = 7, .n = 2, .deadline = {.first_ms = 30, .gap_ms = 30}};
+    struct api_error e;
+    (void)state;
+    start("stall");
+    struct api_provider p = rehearsal_provider(r, &provider);
+    assert_true(p.submit(p.self, &rq, (struct api_sink){on_batch, NULL}, &e));
+    leg_say(API_EVENT_DONE);
+    p.cancel(p.self, 7);
+    assert_int_equal(leg.cancels, 1);
+}
+
 static void test_only_the_leg_and_the_agents_of_the_plan_are_struck(void **state)
 {
     struct rehearsal_plan stop = {.seconds = 0};
@@ -228,6 +262,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_only_the_leg_and_the_agents_of_the_plan_are_struck, begin, end),
         cmocka_unit_test_setup_teardown(test_every_fault_is_told_in_its_class_and_time, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_short_reply_of_two_choices_passes_whole, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_call_lasts_until_its_last_choice_ends, begin, end),
         cmocka_unit_test_setup_teardown(test_a_reply_shorter_than_the_fault_ends_as_it_is, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_after_cancel_nothing_follows, begin, end),
