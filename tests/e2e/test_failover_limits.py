@@ -62,13 +62,14 @@ def test_G01_the_next_legs_request_leaves_at_most_10_ms_after_the_limit(tmp_path
          "breaker: {failures: 1000, min_requests: 100000}"]))
     late_ms = []
     with serving(tmp_path, "-config", str(path)) as server:
-        for run in range(5):
+        for run in range(-1, 5):  # the first opens connections and threads: not measured
             for door in doors:
                 door.times.clear()
             r = ask(server, "openai", "m", run % 2 == 0)
             assert r.status == 200 and r.headers["shoal-leg"] == "desk", r.body
             assert r.headers["shoal-substituted"].endswith("reason=hang_header")
-            late_ms.append((doors[1].times[0] - doors[0].times[0]) * 1000 - LIMIT_MS)
+            if run >= 0:
+                late_ms.append((doors[1].times[0] - doors[0].times[0]) * 1000 - LIMIT_MS)
     assert min(late_ms) <= 10, late_ms
     assert min(late_ms) > -20, late_ms
     for thing in [*doors, *stubs]:

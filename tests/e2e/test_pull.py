@@ -281,7 +281,7 @@ def test_f05_why_a_resume_was_declined_is_said(home, pull, hub, store):
     assert "starting over: the hub has another version of it now" in done.stderr
     hub.add("o/r", {"m.Q4_K_M.gguf": gguf(5 * PIECE, 9)}, commit="d" * 40)
     hub.rate = 200_000
-    run = start(home, hub, "o/r")
+    run = start(home, hub, "-connections", "1", "o/r")  # piece after piece: not all at once
     wait_for_marks(store, 1)
     run.kill()
     run.communicate()
