@@ -108,7 +108,7 @@ const struct config_row config_rows[] = {
     ROW("cache.spill_floor", SIZE, "10GiB", "least that stays free on the disk beside them")
     LATER("cache.pin_quota", REAL(0, 1), "0.5")
     LATER("cache.session_ttl", DURATION, "1h")
-    LATER("cache.context_ttl", DURATION, "24h")
+    ROW("cache.context_ttl", DURATION, "24h", "how long a saved context stays, if it does not say")
     ROW("cache.replay", BOOL, "true", "render past replies from the tokens that were sampled")
     ROW("cache.replay_size", SIZE, "64MiB", "memory of past replies")
     ROW("cache.replay_ttl", DURATION, "24h", "a past reply not used for so long is dropped")

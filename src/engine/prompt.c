@@ -47,7 +47,8 @@ static bool prompt_check_built(const struct api_request *rq, struct api_error *e
         if (rq->inputs[i].ids_count)
             return prompt_refuse(e, "echo", "the text of a prompt given as ids is");
     if (rq->context.len)
-        return prompt_refuse(e, "context", "saved contexts are");
+        return api_error_set(e, ERR_INTERNAL, NULL, STR("context"),
+                             "context: the endpoint puts it before the messages");
     return true;
 }
 

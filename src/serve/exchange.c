@@ -59,6 +59,27 @@ uint32_t exchange_set_count(const struct exchange_set *s) { return s->count; }
 
 /* --- the end of one ------------------------------------------------------------------------ */
 
+static struct contexts_new exchange_context(const struct exchange *x)
+{
+    const struct dialect_contexts_state *st = (const struct dialect_contexts_state *)x->st;
+    return (struct contexts_new){.ttl_ms = st->ttl_ms, .tokens = st->s.usage.prompt_tokens,
+                                 .cached_tokens = st->s.usage.cached_tokens};
+}
+
+/* A context that was prefilled is saved, with the memory that its messages lie in. */
+static void exchange_leave_contexts(struct exchange *x)
+{
+    struct contexts *s = x->set->o.contexts;
+    if (x->forks)
+        contexts_leave(s, x->forks);
+    if (x->saves && x->is_saved) {
+        struct contexts_new n = exchange_context(x);
+        contexts_end(s, x->saves, &n, &x->kept, &x->arena, loop_ms());
+    } else if (x->saves) {
+        contexts_drop(s, x->saves);
+    }
+}
+
 void exchange_free(struct exchange *x)
 {
     struct exchange_set *s = x->set;
@@ -76,6 +97,7 @@ void exchange_free(struct exchange *x)
         metrics_warning(s->o.metrics, x->st->notes[i].code);
     if (x->st->queued.cut_messages)
         metrics_truncated(s->o.metrics);
+    exchange_leave_contexts(x);
     dialect_state_deinit(x->st);
     free(x->st);
     transcript_deinit(&x->said);
@@ -153,6 +175,8 @@ static void exchange_begin(struct exchange *x)
 static void exchange_reply(struct exchange *x)
 {
     int status = 200;
+    if (x->saves)
+        status = ((const struct dialect_contexts_state *)x->st)->is_known ? 200 : 201;
     if (x->why.err.code != ERR_NONE)
         status = dialect_status(x->st, &x->why);
     x->m.status = (uint16_t)status;
@@ -228,6 +252,17 @@ void exchange_fail(struct exchange *x, const struct api_error *why)
 
 /* --- what the provider says ---------------------------------------------------------------- */
 
+/* USAGE came before: the object can be written. */
+static void exchange_save(struct exchange *x)
+{
+    struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
+    if (!x->saves)
+        return;
+    struct contexts_new n = exchange_context(x);
+    contexts_row(x->saves, &n, loop_ms(), &st->row);
+    x->is_saved = true;
+}
+
 static void exchange_note(struct exchange *x, struct api_event *ev)
 {
     switch (ev->kind) {
@@ -253,6 +288,7 @@ static void exchange_note(struct exchange *x, struct api_event *ev)
         x->m.finish = ev->done.reason;
         x->m.outcome = METRICS_OUTCOME_OK;
         x->st->total_ns = (uint64_t)(loop_ms() - x->m.arrived_ms) * 1000000;
+        exchange_save(x);
         break;
     case API_EVENT_ERROR:
         x->why = ev->error;

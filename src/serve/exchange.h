@@ -27,6 +27,7 @@
 
 struct exchange;
 struct exchange_call;
+struct contexts;
 struct exchange_set;
 struct limits;
 struct limits_key;
@@ -41,6 +42,8 @@ struct exchange_options {
     struct metrics *metrics;             /* outlives the set; counts and logs each end */
     struct replay *replay;               /* outlives the set; NULL: past replies are only text */
     struct misses *misses;               /* outlives the set */
+    struct contexts *contexts;           /* outlives the set */
+    int64_t context_ttl_ms;              /* cache.context_ttl */
     uint32_t queue_max;                  /* limits.queue */
     int64_t ping_ms, defer_ms;           /* limits.ping (0: never), limits.defer_headers */
     int64_t total_ms, wait_ms, gen_ms;   /* deadlines.total, max_wait, max_gen; 0: none */

@@ -180,15 +180,34 @@ void exchange_read_retry(void *ctx)
     }
 }
 
+/* BEHAVIOUR 5.10: one that is to be saved, or one that stands before the messages. */
+static bool exchange_read_context(struct exchange *x, struct api_error *e)
+{
+    struct contexts *s = x->set->o.contexts;
+    struct api_request *rq = &x->rq;
+    const struct contexts_fork fork = {rq, x->model, &x->lent, loop_ms()};
+    if (rq->context.len)
+        return contexts_fork(s, &fork, &x->forks, e);
+    if (x->dialect != &dialect_contexts)
+        return true;
+    struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
+    st->ttl_ms = st->ttl_ms ? st->ttl_ms : x->set->o.context_ttl_ms;
+    x->kept = (struct contexts_text){rq->messages, rq->tools, rq->messages_count,
+                                     rq->tools_count};
+    const struct contexts_new n = {.scope = rq->scope, .id = st->id, .model = x->model,
+                                   .content = st->content};
+    return contexts_begin(s, &n, loop_ms(), &x->saves, &st->is_known, e);
+}
+
 /* It was read: ask for its answer. */
 static void exchange_read_submit(struct exchange *x)
 {
     struct api_error e = {0};
     exchange_read_fill(x);
+    bool has_room = exchange_read_allowed(x, &e) && exchange_read_context(x, &e);
     exchange_read_normalise(x);
     exchange_read_recall(x);
-    bool has_room = exchange_read_allowed(x, &e) && exchange_read_room(x, &e) &&
-                    exchange_read_enter(x, &e);
+    has_room = has_room && exchange_read_room(x, &e) && exchange_read_enter(x, &e);
     metrics_begin(x->set->o.metrics, &x->m, &x->rq, x->model);
     if (!has_room) {
         exchange_fail(x, &e);

@@ -11,6 +11,7 @@
 #define SHOAL_SERVE_EXCHANGE_STATE_H
 
 #include "base/list.h"
+#include "serve/contexts.h"
 #include "serve/exchange.h"
 #include "serve/metrics.h"
 #include "serve/quota.h"
@@ -63,6 +64,10 @@ struct exchange {
     bool is_submitted, is_held, had_miss; /* had_miss: its cache was judged */
     struct arena lent;       /* what replay put into rq */
     struct transcript said;  /* the reply, for replay; nothing if it is not kept */
+    struct context *forks;   /* stands before its messages; NULL: none */
+    struct context *saves;   /* POST /v1/contexts: the one; NULL otherwise */
+    struct contexts_text kept; /* saves: what is kept, in arena */
+    bool is_saved;           /* saves: prefilled */
 };
 
 /* A large body, from the loop to a worker and back. */

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "serve/path_cache.h"
+#include "serve/path_contexts.h"
 #include "serve/path_legs.h"
 #include "serve/path_pull.h"
 #include "serve/path_state.h"
@@ -132,8 +133,10 @@ static const struct path_row rows_of_paths[] = {
     {"GET", "/v1/cache/misses", INFER, path_cache_misses},
     {"POST", "/v1/cache/drop", ADMIN, path_not_built},
     {"POST", "/v1/legs/*", ADMIN, path_legs_force},
-    {"*", "/v1/contexts", INFER, path_not_built},
-    {"*", "/v1/contexts/*", INFER, path_not_built},
+    {"GET", "/v1/contexts", INFER, path_contexts_list},
+    {"GET", "/v1/contexts/*", INFER, path_contexts_show},
+    {"PATCH", "/v1/contexts/*", INFER, path_contexts_change},
+    {"DELETE", "/v1/contexts/*", INFER, path_contexts_delete},
     {"*", "/v1/sessions", INFER, path_not_built},
     {"*", "/v1/sessions/*", INFER, path_not_built},
     {"*", "/v1/requests", INFER, path_not_built},

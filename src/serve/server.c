@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "serve/contexts.h"
 #include "serve/legs.h"
 #include "serve/metrics.h"
 #include "serve/misses.h"
@@ -21,6 +22,7 @@ struct server {
     struct metrics *metrics;
     struct replay *replay;
     struct misses *misses;
+    struct contexts *contexts;
     struct limits *limits;
     struct pulls *pulls;
     str listen[SERVER_ADDRESSES_MAX]; /* what limits knows as our names */
@@ -406,6 +408,7 @@ static struct exchange_options server_exchange_options(struct server *s)
     return (struct exchange_options){
         .loop = o->loop, .provider = legs_provider(o->legs), .limits = &o->dialect,
         .metrics = s->metrics, .replay = s->replay, .misses = s->misses, .queue_max = o->queue_max,
+        .contexts = s->contexts, .context_ttl_ms = o->context_ttl_ms,
         .ping_ms = o->ping_ms, .defer_ms = o->defer_ms, .total_ms = o->total_ms,
         .rounds_clock = o->rounds_clock,
         .wait_ms = o->wait_ms, .gen_ms = o->gen_ms, .overlong_status = o->overlong_status,
@@ -431,7 +434,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     s->o.access.checks_host = true;
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
-        !misses_open(&s->misses, o->misses_max, e) ||
+        !misses_open(&s->misses, o->misses_max, e) || !contexts_open(&s->contexts, e) ||
         !pulls_open(&s->pulls, o->loop, server_on_stores, s, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;
@@ -592,6 +595,7 @@ void server_close(struct server *s)
     pulls_close(s->pulls);
     replay_close(s->replay);
     misses_close(s->misses);
+    contexts_close(s->contexts);
     metrics_close(s->metrics);
     limits_close(s->limits);
     free(s);
@@ -602,6 +606,7 @@ void server_close(struct server *s)
 const struct server_options *server_options_of(const struct server *s) { return &s->o; }
 const struct metrics *server_metrics(const struct server *s) { return s->metrics; }
 const struct misses *server_misses(const struct server *s) { return s->misses; }
+struct contexts *server_contexts(const struct server *s) { return s->contexts; }
 const struct replay *server_replay(const struct server *s) { return s->replay; }
 
 struct pulls *server_pulls(const struct server *s) { return s->pulls; }

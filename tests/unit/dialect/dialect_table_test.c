@@ -272,6 +272,7 @@ static const struct form forms[] = {
      "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stream\":%s}", true,
      true, false, anthropic_add, anthropic_whole},
     {"openai_models", NULL, NULL, false, false, false, NULL, NULL}, /* streams nothing */
+    {"contexts", NULL, NULL, false, false, false, NULL, NULL},      /* nor this */
 };
 
 /* ---- A reply in pieces ---- */

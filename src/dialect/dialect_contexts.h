@@ -1,0 +1,43 @@
+/* dialect_contexts - POST /v1/contexts: a prefix of a conversation, given once, named afterwards.
+ *
+ * Owns:      the fields of the body, the object `context`, reading a ttl.
+ * Not:       what is kept and for whom (serve/contexts), messages and tools themselves
+ *            (dialect_openai_chat reads them).
+ * Invariant: content is what tells two contexts apart: model, messages and tools as they were
+ *            sent, nothing else.
+ * Thread:    as dialect.
+ * Limits:    those of chat; an id of DIALECT_CONTEXTS_ID_MAX letters, DIALECT_CONTEXTS_TTL_MAX_MS.
+ */
+#ifndef SHOAL_DIALECT_DIALECT_CONTEXTS_H
+#define SHOAL_DIALECT_DIALECT_CONTEXTS_H
+
+#include "base/json.h"
+#include "dialect/dialect.h"
+
+#define DIALECT_CONTEXTS_ID_MAX 64u
+#define DIALECT_CONTEXTS_TTL_MAX_MS (INT64_C(365) * 86400 * 1000)
+
+struct dialect_contexts_row {
+    str id, model;
+    uint32_t tokens, cached_tokens, readers;
+    int64_t created_s, used_s, expires_s; /* Unix */
+};
+
+struct dialect_contexts_state {
+    struct dialect_state s;
+    str id, content;
+    int64_t ttl_ms; /* 0: not said */
+    bool is_known; /* the caller: it was there already, the status is 200 */
+    struct dialect_contexts_row row; /* the caller's, before the last DONE */
+};
+
+extern const struct dialect dialect_contexts;
+
+/* 1 to DIALECT_CONTEXTS_ID_MAX of A-Z a-z 0-9 . _ - */
+bool dialect_contexts_is_id(str id);
+/* "24h", or seconds. False: ERR_REQUEST. */
+BASE_USE_RESULT bool dialect_contexts_ttl(struct json v, int64_t *ms, struct arena *a,
+                                          struct api_error *e);
+void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_row *row);
+
+#endif

@@ -1,0 +1,104 @@
+#include "serve/path_contexts.h"
+
+#include "base/json.h"
+#include "serve/contexts.h"
+
+#define PATH_CONTEXTS_MAX ((size_t)16 << 20) /* bytes of an answer */
+#define PATH_CONTEXTS_DEPTH 8
+
+static struct contexts_asker path_contexts_asker(const struct http_conn *c)
+{
+    struct server_asker asker = server_asker(c);
+    return (struct contexts_asker){asker.scope, asker.is_admin};
+}
+
+static str path_contexts_id(const struct http_conn *c)
+{
+    str path = http_conn_request(c)->path;
+    size_t at = path.len;
+    while (at && path.p[at - 1] != '/')
+        at--;
+    return str_from(path, at);
+}
+
+static void path_contexts_none(struct server *s, struct http_conn *c)
+{
+    struct api_error e = {0};
+    str id = str_sub(path_contexts_id(c), 0, 80);
+    id.len = str_utf8_valid(id);
+    api_error_set(&e, ERR_NOT_FOUND, "not_found", STR("id"), "no context %.*s", STR_ARG(id));
+    server_refuse(s, c, &e);
+}
+
+void path_contexts_list(struct server *s, struct http_conn *c)
+{
+    struct contexts_asker who = path_contexts_asker(c);
+    struct buf out;
+    buf_init(&out, PATH_CONTEXTS_MAX);
+    contexts_write(server_contexts(s), &who, loop_ms(), &out);
+    http_conn_add_header(c, "Cache-Control", STR("no-store"));
+    server_reply(c, 200, buf_view(&out));
+    buf_deinit(&out);
+}
+
+void path_contexts_show(struct server *s, struct http_conn *c)
+{
+    struct contexts_asker who = path_contexts_asker(c);
+    struct buf out;
+    buf_init(&out, PATH_CONTEXTS_MAX);
+    http_conn_add_header(c, "Cache-Control", STR("no-store"));
+    if (contexts_write_one(server_contexts(s), &who, path_contexts_id(c), loop_ms(), &out))
+        server_reply(c, 200, buf_view(&out));
+    else
+        path_contexts_none(s, c);
+    buf_deinit(&out);
+}
+
+/* pin and warm are refused unless they ask for nothing. */
+static bool path_contexts_read(struct http_conn *c, int64_t *ttl_ms, struct api_error *e)
+{
+    static const char *const later[] = {"pin", "warm"};
+    const struct json_options o = {.depth_max = PATH_CONTEXTS_DEPTH};
+    struct arena *a = http_conn_arena(c);
+    struct json body;
+    if (!json_parse(&body, http_conn_request(c)->body, &o, a, &e->err)) {
+        e->err.code = ERR_REQUEST;
+        return false;
+    }
+    for (size_t i = 0; i < countof(later); i++) {
+        struct json v = json_member(body, later[i]);
+        bool asks = json_kind(v) > JSON_KIND_NULL;
+        if (asks && !json_bool(v, &asks))
+            return api_error_set(e, ERR_REQUEST, "", str_of(later[i]), "%s: boolean expected",
+                                 later[i]);
+        if (asks)
+            return api_error_set(e, ERR_UNSUPPORTED, "", str_of(later[i]),
+                                 "%s: not implemented yet", later[i]);
+    }
+    struct json ttl = json_member(body, "ttl");
+    if (json_kind(ttl) <= JSON_KIND_NULL)
+        return api_error_set(e, ERR_REQUEST, "", STR("ttl"), "ttl: required, nothing else changes");
+    return dialect_contexts_ttl(ttl, ttl_ms, a, e);
+}
+
+void path_contexts_change(struct server *s, struct http_conn *c)
+{
+    struct contexts_asker who = path_contexts_asker(c);
+    struct api_error e = {0};
+    int64_t ttl_ms = 0;
+    if (!path_contexts_read(c, &ttl_ms, &e))
+        server_refuse(s, c, &e);
+    else if (contexts_set_ttl(server_contexts(s), &who, path_contexts_id(c), ttl_ms, loop_ms()))
+        path_contexts_show(s, c);
+    else
+        path_contexts_none(s, c);
+}
+
+void path_contexts_delete(struct server *s, struct http_conn *c)
+{
+    struct contexts_asker who = path_contexts_asker(c);
+    if (contexts_delete(server_contexts(s), &who, path_contexts_id(c), loop_ms()))
+        http_conn_reply(c, 204, NULL, (str){NULL, 0});
+    else
+        path_contexts_none(s, c);
+}

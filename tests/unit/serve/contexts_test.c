@@ -1,0 +1,234 @@
+/* Saved contexts: who sees one, how long it lives, what stands before whose messages. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "serve/contexts.h"
+
+static struct contexts *open_set(void)
+{
+    struct contexts *s;
+    struct err e;
+    assert_true(contexts_open(&s, &e));
+    return s;
+}
+
+static struct contexts_new spec(const char *scope, const char *id, const char *content)
+{
+    return (struct contexts_new){.scope = str_of(scope), .id = str_of(id), .model = STR("m"),
+                                 .content = str_of(content), .ttl_ms = 1000, .tokens = 40};
+}
+
+/* Saved at now_ms with messages of one text. */
+static void save(struct contexts *s, const struct contexts_new *n, int64_t now_ms)
+{
+    struct context *c;
+    struct arena a;
+    struct api_error e = {0};
+    bool is_known;
+    arena_init(&a, 1 << 20);
+    struct api_message *m = ARENA_ARRAY(&a, struct api_message, 2);
+    assert_non_null(m);
+    m[0].role = API_ROLE_SYSTEM;
+    m[1].role = API_ROLE_USER;
+    const struct contexts_text text = {.messages = m, .messages_count = 2};
+    assert_true(contexts_begin(s, n, now_ms, &c, &is_known, &e));
+    contexts_end(s, c, n, &text, &a, now_ms);
+    arena_deinit(&a);
+}
+
+struct forked {
+    struct api_request rq;
+    struct api_error e;
+    struct context *context;
+};
+
+static bool fork_it(struct contexts *s, const struct contexts_new *of, int64_t now_ms,
+                    struct arena *a, struct forked *out)
+{
+    static const struct api_message own = {.role = API_ROLE_ASSISTANT};
+    *out = (struct forked){0};
+    api_request_init(&out->rq);
+    out->rq.scope = of->scope;
+    out->rq.context = of->id;
+    out->rq.body = STR("{}");
+    out->rq.messages = &own;
+    out->rq.messages_count = 1;
+    const struct contexts_fork f = {&out->rq, of->model, a, now_ms};
+    return contexts_fork(s, &f, &out->context, &out->e);
+}
+
+static void test_its_messages_come_before_the_request_s_own(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    struct contexts_new n = spec("k", "a", "x");
+    struct forked got;
+    struct arena a;
+    arena_init(&a, 1 << 16);
+    save(s, &n, 0);
+    n.model = STR("M");
+    assert_true(fork_it(s, &n, 10, &a, &got));
+    assert_int_equal(got.rq.messages_count, 3);
+    assert_int_equal(got.rq.messages[0].role, API_ROLE_SYSTEM);
+    assert_int_equal(got.rq.messages[1].role, API_ROLE_USER);
+    assert_int_equal(got.rq.messages[2].role, API_ROLE_ASSISTANT);
+    assert_int_equal(got.rq.body.len, 0);
+    assert_int_equal(got.rq.context.len, 0);
+    contexts_leave(s, got.context);
+    arena_deinit(&a);
+    contexts_close(s);
+}
+
+static void test_who_may_not_or_cannot_read_it_is_told_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scope, *id, *model, *code;
+        int64_t now_ms;
+    } rows[] = {
+        {"other", "a", "m", "not_found", 10}, {"", "a", "m", "not_found", 10},
+        {"k", "b", "m", "not_found", 10},     {"k", "a", "n", "conflict", 10},
+        {"k", "a", "m", "not_found", 1000},
+    };
+    struct contexts *s = open_set();
+    struct contexts_new n = spec("k", "a", "x");
+    struct arena a;
+    arena_init(&a, 1 << 16);
+    save(s, &n, 0);
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct forked got;
+        struct contexts_new of = spec(rows[i].scope, rows[i].id, "");
+        of.model = str_of(rows[i].model);
+        assert_false(fork_it(s, &of, rows[i].now_ms, &a, &got));
+        assert_string_equal(dialect_error(&got.e).code, rows[i].code);
+    }
+    arena_deinit(&a);
+    contexts_close(s);
+}
+
+static void test_a_full_arena_is_an_error_and_no_reader(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    struct contexts_new n = spec("k", "a", "x");
+    struct forked got;
+    struct arena a;
+    arena_init(&a, 0);
+    save(s, &n, 0);
+    assert_false(fork_it(s, &n, 0, &a, &got));
+    assert_int_equal(got.e.err.code, ERR_LIMIT);
+    arena_deinit(&a);
+    contexts_close(s); /* must: nobody reads it */
+}
+
+static void test_one_that_was_never_prefilled_is_not_there(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    struct contexts_new n = spec("k", "a", "x"), other = spec("k", "a", "y");
+    const struct contexts_asker who = {STR("k"), true};
+    struct context *c, *again;
+    struct api_error e = {0};
+    bool is_known;
+    struct buf out;
+    buf_init(&out, 65536);
+    assert_true(contexts_begin(s, &n, 0, &c, &is_known, &e));
+    assert_false(contexts_write_one(s, &who, STR("a"), 0, &out));
+    assert_true(contexts_begin(s, &n, 0, &again, &is_known, &e)); /* two at once */
+    assert_ptr_equal(c, again);
+    assert_false(is_known);
+    assert_false(contexts_begin(s, &other, 0, &again, &is_known, &e));
+    assert_string_equal(dialect_error(&e).code, "conflict");
+    contexts_drop(s, c);
+    contexts_drop(s, c);
+    assert_true(contexts_begin(s, &other, 0, &c, &is_known, &e)); /* the name is free again */
+    contexts_drop(s, c);
+    buf_deinit(&out);
+    contexts_close(s);
+}
+
+static void test_a_deleted_one_lives_until_its_last_reader_leaves(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    struct contexts_new n = spec("k", "a", "x");
+    const struct contexts_asker stranger = {STR("o"), false}, owner = {STR("k"), false};
+    struct forked got;
+    struct arena a;
+    arena_init(&a, 1 << 16);
+    save(s, &n, 0);
+    assert_true(fork_it(s, &n, 0, &a, &got));
+    assert_false(contexts_delete(s, &stranger, STR("a"), 0));
+    assert_true(contexts_delete(s, &owner, STR("a"), 0));
+    assert_false(contexts_delete(s, &owner, STR("a"), 0));
+    assert_int_equal(got.rq.messages[1].role, API_ROLE_USER); /* still there, says the sanitizer */
+    save(s, &n, 0); /* the name is free */
+    contexts_leave(s, got.context);
+    assert_true(contexts_delete(s, &owner, STR("a"), 0));
+    arena_deinit(&a);
+    contexts_close(s);
+}
+
+static void test_one_deleted_while_it_is_saved_again_is_there_afterwards(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    struct contexts_new n = spec("k", "a", "x");
+    const struct contexts_asker owner = {STR("k"), false};
+    struct api_error e = {0};
+    struct context *c;
+    struct arena a;
+    bool is_known;
+    arena_init(&a, 1 << 16);
+    save(s, &n, 0);
+    assert_true(contexts_begin(s, &n, 0, &c, &is_known, &e));
+    assert_true(is_known);
+    assert_true(contexts_delete(s, &owner, STR("a"), 0));
+    contexts_end(s, c, &n, &(struct contexts_text){.messages = NULL}, &a, 0);
+    assert_true(contexts_set_ttl(s, &owner, STR("a"), 5000, 0));
+    assert_true(contexts_delete(s, &owner, STR("a"), 4999));
+    arena_deinit(&a);
+    contexts_close(s);
+}
+
+static void test_a_scope_that_is_full_leaves_room_for_others(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    struct context *c;
+    struct api_error e = {0};
+    bool is_known;
+    for (uint32_t i = 0; i < CONTEXTS_SCOPE_MAX; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "c%u", i);
+        struct contexts_new n = spec("k", id, "x");
+        save(s, &n, 0);
+    }
+    struct contexts_new more = spec("k", "more", "x"), other = spec("o", "more", "x");
+    assert_false(contexts_begin(s, &more, 0, &c, &is_known, &e));
+    assert_int_equal(dialect_error(&e).status, 507);
+    assert_true(contexts_begin(s, &other, 0, &c, &is_known, &e));
+    contexts_drop(s, c);
+    assert_true(contexts_begin(s, &more, 1000, &c, &is_known, &e)); /* the others expired */
+    contexts_drop(s, c);
+    contexts_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_its_messages_come_before_the_request_s_own),
+        cmocka_unit_test(test_who_may_not_or_cannot_read_it_is_told_why),
+        cmocka_unit_test(test_a_full_arena_is_an_error_and_no_reader),
+        cmocka_unit_test(test_one_that_was_never_prefilled_is_not_there),
+        cmocka_unit_test(test_a_deleted_one_lives_until_its_last_reader_leaves),
+        cmocka_unit_test(test_one_deleted_while_it_is_saved_again_is_there_afterwards),
+        cmocka_unit_test(test_a_scope_that_is_full_leaves_room_for_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
