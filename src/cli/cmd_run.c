@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/daemon.h"
 #include "cli/run_repl.h"
@@ -17,6 +19,12 @@ static const struct cmd_flag cmd_run_flags[] = {
      .help = "system text of the conversation"},
     {.name = "n", .value = "N", .spec = {.type = CONFIG_TYPE_INT, .max = INT32_MAX},
      .standard = "0", .help = "at most so many tokens of reply; 0: no limit"},
+    {.name = "temp", .value = "T", .spec = {.type = CONFIG_TYPE_REAL, .max = 5},
+     .help = "temperature; 0: always the likeliest token (the model's own, else 0.8)"},
+    {.name = "seed", .value = "N", .spec = {.type = CONFIG_TYPE_INT, .min = 1, .max = INT64_MAX},
+     .help = "of the draws: the same seed, the same reply (a new one for each reply)"},
+    {.name = "format", .value = "json|@FILE", .spec = {.type = CONFIG_TYPE_TEXT},
+     .help = "the reply is a JSON object, or fits the JSON Schema in FILE"},
     {.name = "think", .value = "LEVEL",
      .spec = {.type = CONFIG_TYPE_WORD, .words = "auto on off low medium high max"},
      .standard = "auto", .help = "reasoning: auto on off low medium high max"},
@@ -26,9 +34,31 @@ static const struct cmd_flag cmd_run_flags[] = {
      .help = "a line of numbers after each reply"},
     {.name = "image", .value = "FILE", .spec = {.type = CONFIG_TYPE_PATH}, .is_repeatable = true,
      .is_later = true},
-    {.name = "format", .value = "json|@FILE", .spec = {.type = CONFIG_TYPE_TEXT},
-     .is_later = true},
 };
+
+#define CMD_RUN_SCHEMA_MAX ((size_t)1 << 20)
+
+/* -format json, or @FILE with a schema: the whole file is one JSON value. */
+static bool cmd_run_format(const struct cmd_context *c, struct api_format *f, struct err *e)
+{
+    str word = cmd_text(c, "format");
+    struct json schema;
+    if (!word.len)
+        return true;
+    if (str_eq_z(word, "json")) {
+        f->kind = API_FORMAT_JSON;
+        return true;
+    }
+    if (word.p[0] != '@' || word.len == 1)
+        return err_set(e, ERR_USAGE, "run: -format: \"%.*s\" is neither json nor @FILE",
+                       STR_ARG(word));
+    *f = (struct api_format){.kind = API_FORMAT_SCHEMA, .path = STR("format")};
+    if (!file_read(&f->text, word.p + 1, CMD_RUN_SCHEMA_MAX, c->arena, e))
+        return false;
+    return json_parse(&schema, f->text, &(struct json_options){.depth_max = JSON_DEPTH_MAX},
+                      c->arena, e) ||
+           err_wrap(e, "run: -format: %s", word.p + 1);
+}
 
 static void cmd_run_think(const struct cmd_context *c, struct api_request *rq)
 {
@@ -46,8 +76,10 @@ static void cmd_run_think(const struct cmd_context *c, struct api_request *rq)
 }
 
 /* BEHAVIOUR 7.1, column `run`. What the model's own file says goes before these: not given. */
-static void cmd_run_request(const struct cmd_context *c, struct api_request *rq)
+static bool cmd_run_request(const struct cmd_context *c, struct run_local_options *o,
+                            struct err *e)
 {
+    struct api_request *rq = &o->chat;
     api_request_init(rq);
     rq->temperature = 0.8f;
     rq->top_k = 40;
@@ -56,7 +88,17 @@ static void cmd_run_request(const struct cmd_context *c, struct api_request *rq)
     rq->repeat_last = 64;
     rq->tokens_max = (uint32_t)cmd_number(c, "n");
     rq->priority = API_PRIORITY_HIGH;
+    if (cmd_is_given(c, "temp")) {
+        rq->temperature = (float)cmd_real(c, "temp");
+        rq->given |= API_GIVEN(TEMPERATURE);
+    }
+    if (cmd_is_given(c, "seed")) {
+        rq->seed = (uint64_t)cmd_number(c, "seed");
+        rq->given |= API_GIVEN(SEED);
+        o->has_seed = true;
+    }
     cmd_run_think(c, rq);
+    return cmd_run_format(c, &rq->format, e);
 }
 
 /* --- the prompt ---------------------------------------------------------------------------- */
@@ -164,7 +206,8 @@ static bool cmd_run_remote(struct cmd_context *c, struct run_local_options *o, s
 {
     struct daemon d;
     struct run_local *r = NULL;
-    cmd_run_request(c, &o->chat);
+    if (!cmd_run_request(c, o, e))
+        return false;
     o->chat.context_max = (uint32_t)config_number(c->config, "engine.ctx");
     o->keep_alive = cmd_text(c, "keepalive");
     if (!daemon_find(c, &d, e) || (!daemon_is_there(&d) && !cmd_run_start(c, &d, e)))
@@ -198,7 +241,8 @@ static bool cmd_run_run(struct cmd_context *c, struct err *e)
     o.load = (struct api_load){.path = model.path, .name = model.name, .slots = 1};
     if (!run_local_load(c->config, &o.load, e))
         return false;
-    cmd_run_request(c, &o.chat);
+    if (!cmd_run_request(c, &o, e))
+        return false;
     o.engine_stall_ms = config_number(c->config, "deadlines.engine_stall");
     o.load_stall_ms = config_number(c->config, "deadlines.load_stall");
     if (!run_local_open(&r, &o, e))

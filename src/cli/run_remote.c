@@ -50,6 +50,40 @@ static void run_remote_put_think(struct json_writer *w, const struct api_request
         json_put_bool(w, true);
 }
 
+static void run_remote_put_format(struct json_writer *w, const struct api_format *f)
+{
+    if (f->kind == API_FORMAT_TEXT)
+        return;
+    json_key_z(w, "format");
+    if (f->kind == API_FORMAT_JSON)
+        json_put_text_z(w, "json");
+    else
+        json_put_raw(w, f->text);
+}
+
+static void run_remote_put_options(struct json_writer *w, const struct api_request *rq)
+{
+    json_key_z(w, "options");
+    json_open_object(w);
+    if (rq->context_max) {
+        json_key_z(w, "num_ctx");
+        json_put_u64(w, rq->context_max);
+    }
+    if (rq->tokens_max) {
+        json_key_z(w, "num_predict");
+        json_put_u64(w, rq->tokens_max);
+    }
+    if (api_request_is_given(rq, API_FIELD_TEMPERATURE)) {
+        json_key_z(w, "temperature");
+        json_put_float(w, rq->temperature);
+    }
+    if (api_request_is_given(rq, API_FIELD_SEED)) {
+        json_key_z(w, "seed");
+        json_put_u64(w, rq->seed);
+    }
+    json_close_object(w);
+}
+
 static void run_remote_put(struct run_remote *r, struct buf *out, const struct api_request *rq)
 {
     struct json_writer w = json_writer(out);
@@ -68,19 +102,8 @@ static void run_remote_put(struct run_remote *r, struct buf *out, const struct a
         json_key_z(&w, "keep_alive");
         json_put_text(&w, r->keep_alive);
     }
-    if (rq->context_max || rq->tokens_max) {
-        json_key_z(&w, "options");
-        json_open_object(&w);
-        if (rq->context_max) {
-            json_key_z(&w, "num_ctx");
-            json_put_u64(&w, rq->context_max);
-        }
-        if (rq->tokens_max) {
-            json_key_z(&w, "num_predict");
-            json_put_u64(&w, rq->tokens_max);
-        }
-        json_close_object(&w);
-    }
+    run_remote_put_format(&w, &rq->format);
+    run_remote_put_options(&w, rq);
     json_close_object(&w);
 }
 

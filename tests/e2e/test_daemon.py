@@ -36,13 +36,15 @@ def store(home):
 
 
 def test_run_starts_a_server_uses_it_again_and_stop_ends_it(shoal, home, store, address):
-    first = shoal("run", "-addr", address, "-n", "6", "-timings", "smol", "Say hello.")
+    first = shoal("run", "-addr", address, "-n", "6", "-temp", "0", "-timings", "smol",
+                  "Say hello, world.")
     assert first.returncode == 0, first.stderr
     assert first.stdout.strip() and "6 out" in first.stderr
     pid_file = home / ".shoal" / "run" / f"{address.split(':')[1]}.pid"
     pid = int(pid_file.read_text())
     assert is_alive(pid) and os.getsid(pid) == pid
-    again = shoal("run", "-addr", address, "-n", "6", "-timings", "smo", "Say hello.")
+    again = shoal("run", "-addr", address, "-n", "6", "-temp", "0", "-timings", "smo",
+                  "Say hello, world.")
     cached = int(re.search(r"\((\d+) cached\)", again.stderr).group(1))
     assert again.returncode == 0 and cached > 0
     assert int(pid_file.read_text()) == pid
@@ -55,6 +57,18 @@ def test_run_starts_a_server_uses_it_again_and_stop_ends_it(shoal, home, store, 
     assert (done.returncode, done.stdout) == (0, "stopped\n")
     wait_until(lambda: not is_alive(pid))
     assert not pid_file.exists()
+
+
+def test_seed_and_format_go_through_the_server(shoal, home, store):
+    schema = home / "schema.json"
+    schema.write_text('{"enum": ["red", "blue"]}')
+    with serving(home) as server:
+        address = f"127.0.0.1:{server.port}"
+        args = ("run", "-addr", address, "-temp", "1", "-seed", "3", "-n", "12")
+        first, again = (shoal(*args, "smol", "Invent a word.") for _ in range(2))
+        assert first.returncode == 0 and first.stdout and first.stdout == again.stdout
+        done = shoal("run", "-addr", address, "-format", f"@{schema}", "smol", "A colour?")
+        assert json.loads(done.stdout) in ("red", "blue"), done
 
 
 def test_stop_waits_for_a_reply_under_way_and_nobody_else_waits(shoal, home, store):
@@ -128,7 +142,8 @@ def test_keys_open_ps_and_stop(shoal, home, store):
 def test_sigint_ends_the_reply_and_not_the_server(home, store):
     with serving(home, "-model", "smol") as server:
         process = subprocess.Popen(
-            [SHOAL, "run", "-addr", f"127.0.0.1:{server.port}", "smol", "Tell a very long story."],
+            [SHOAL, "run", "-addr", f"127.0.0.1:{server.port}", "-temp", "0", "smol",
+             "Tell a very long story."],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={"HOME": str(home)})
         assert process.stdout.read(1)
@@ -141,7 +156,8 @@ def test_sigint_ends_the_reply_and_not_the_server(home, store):
 def test_a_server_that_dies_in_mid_reply_is_told(home, store):
     with serving(home, "-model", "smol") as server:
         process = subprocess.Popen(
-            [SHOAL, "run", "-addr", f"127.0.0.1:{server.port}", "smol", "Tell a very long story."],
+            [SHOAL, "run", "-addr", f"127.0.0.1:{server.port}", "-temp", "0", "smol",
+             "Tell a very long story."],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={"HOME": str(home)})
         assert process.stdout.read(1)

@@ -1,4 +1,5 @@
 """shoal run -local: a private engine child, from the outside. Tiny models, one real one."""
+import json
 import os
 import pty
 import re
@@ -17,7 +18,8 @@ TIMINGS = re.compile(r"^\[(\d+) tokens in \((\d+) cached\), (\d+) out; "
 
 
 def test_a_real_model_answers_and_says_how_fast(shoal):
-    done = shoal("run", "-local", "-timings", "-n", "24", REAL, "Write one sentence about rain.")
+    done = shoal("run", "-local", "-timings", "-temp", "0", "-n", "24", REAL,
+                 "Write one sentence about rain.")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 3
     tokens_in, cached, out = map(int, TIMINGS.search(done.stderr).groups())
@@ -37,10 +39,54 @@ def test_the_prompt_is_the_words_then_what_comes_on_stdin(shoal):
 
 def test_the_cache_can_be_int8(shoal):
     for env in ({}, {"SHOAL_ENGINE_ACTIVATIONS": "float"}):
-        done = shoal("run", "-local", "-kv", "int8", "-n", "24", REAL, "What is rain?", env=env)
+        done = shoal("run", "-local", "-kv", "int8", "-temp", "0", "-n", "24", REAL,
+                     "What is rain?", env=env)
         assert done.returncode == 0, done.stderr
         assert "rain" in done.stdout.lower()
     assert shoal("run", "-local", "-kv", "int4", TINY, "ab").returncode == 2
+
+
+def test_a_seed_repeats_the_reply_and_temperature_0_needs_none(shoal):
+    def reply(*flags):
+        done = shoal("run", "-local", "-n", "12", *flags, REAL, "Invent a word.")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert reply("-seed", "7", "-temp", "1") == reply("-seed", "7", "-temp", "1")
+    assert len({reply("-seed", str(n), "-temp", "2") for n in range(1, 4)}) > 1
+    assert reply("-temp", "0", "-seed", "1") == reply("-temp", "0", "-seed", "2")
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 10, "maximum": 20}},
+          "required": ["n"], "additionalProperties": False}
+
+
+def test_format_holds_the_reply(shoal, home):
+    schema = home / "schema.json"
+    schema.write_text(json.dumps(SCHEMA) + "\n")
+    for seed in ("1", "2"):
+        done = shoal("run", "-local", "-format", f"@{schema}", "-seed", seed, TINY, "ab")
+        assert done.returncode == 0, done.stderr
+        assert 10 <= json.loads(done.stdout)["n"] <= 20
+    done = shoal("run", "-local", "-format", "json", "-temp", "0", "-n", "200", REAL,
+                 "Give the name and the age of Anna, who is 30, as JSON.")
+    assert isinstance(json.loads(done.stdout), dict), done
+
+
+@pytest.mark.parametrize("word, code, sentence", [
+    ("yaml", 2, 'run: -format: "yaml" is neither json nor @FILE'),
+    ("@", 2, 'run: -format: "@" is neither json nor @FILE'),
+    ("@/no/such", 1, "/no/such: No such file or directory"),
+    ("@bad.json", 1, "bad.json"),
+    ("@odd.json", 1, "no value is possible"),
+])
+def test_a_format_that_cannot_be_is_one_sentence(shoal, home, word, code, sentence):
+    (home / "bad.json").write_text('{"type": ')
+    (home / "odd.json").write_text('{"type": "integer", "minimum": 5, "maximum": 1}')
+    word = word.replace("@bad", f"@{home}/bad").replace("@odd", f"@{home}/odd")
+    done = shoal("run", "-local", "-format", word, TINY, "ab")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert re.fullmatch(r"shoal: [^\n]+\n", done.stderr) and sentence in done.stderr, done.stderr
 
 
 def test_n_limits_the_reply_and_says_so(shoal):
@@ -90,7 +136,8 @@ def test_the_cpu_computes_when_asked_or_when_there_is_no_gpu(shoal):
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_reply_and_the_child(home, number, code):
-    process = subprocess.Popen([SHOAL, "run", "-local", REAL, "Tell a very long story."],
+    process = subprocess.Popen([SHOAL, "run", "-local", "-temp", "0", REAL,
+                                "Tell a very long story."],
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, env={"HOME": str(home)})
     assert process.stdout.read(1)
@@ -116,7 +163,8 @@ def test_memory_is_the_weights_once_and_little_more(home):
     a second copy of the larger model."""
     for name in ("SmolLM2-135M-Instruct.Q4_1.gguf", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"):
         model = os.path.join(ROOT, "build", "models", name)
-        process = subprocess.Popen([SHOAL, "run", "-local", model, "Tell a very long story."],
+        process = subprocess.Popen([SHOAL, "run", "-local", "-temp", "0", model,
+                                    "Tell a very long story."],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, env={"HOME": str(home)})
         assert process.stdout.read(64)  # a few steps have run
@@ -130,7 +178,8 @@ def test_memory_is_the_weights_once_and_little_more(home):
 
 
 def test_the_child_dies_with_its_parent(home):
-    process = subprocess.Popen([SHOAL, "run", "-local", REAL, "Tell a very long story."],
+    process = subprocess.Popen([SHOAL, "run", "-local", "-temp", "0", REAL,
+                                "Tell a very long story."],
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, env={"HOME": str(home)})
     assert process.stdout.read(1)
@@ -142,7 +191,8 @@ def test_the_child_dies_with_its_parent(home):
 
 def test_a_killed_child_is_replaced_and_the_reply_goes_on(home):
     process = subprocess.Popen(
-        [SHOAL, "run", "-local", "-timings", "-n", "48", REAL, "Write about a lighthouse."],
+        [SHOAL, "run", "-local", "-timings", "-temp", "0", "-n", "48", REAL,
+         "Write about a lighthouse."],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={"HOME": str(home)})
     first = process.stdout.read(1)
@@ -213,7 +263,7 @@ def test_a_conversation_on_a_terminal_keeps_its_history(home):
 
 
 def test_ctrl_c_cancels_the_reply_only(home):
-    t = Terminal(home, "run", "-local", REAL)
+    t = Terminal(home, "run", "-local", "-temp", "0", REAL)
     t.read_until(PROMPT)
     t.say("Tell a very long story about the sea.")
     t.read_until(r"sea\.[^>]*\w+ \w+ \w+ ")
