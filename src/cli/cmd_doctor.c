@@ -84,7 +84,7 @@ static bool cmd_doctor_config(struct cmd_doctor *d, struct legs_config *legs)
     struct server_options o = {.version = STR("{}")};
     struct models_leg_next models = {.aliases_count = 0};
     struct tls *tls = NULL;
-    struct err e;
+    struct err e = {0};
     str line, problems = c->config_problems;
     str file = config_file(c->config);
     if (problems.len) {
@@ -99,11 +99,13 @@ static bool cmd_doctor_config(struct cmd_doctor *d, struct legs_config *legs)
     cmd_doctor_part(d, "keys", has_keys, &e,
                     arena_printf(c->arena, "%u keys, files readable by their owner only",
                                  o.access.keys_count));
+    e = (struct err){0};
     bool has_models = serve_settings_models(&models, c->config, c->arena, &e);
     cmd_doctor_part(d, "models", has_models, &e, STR("aliases and settings of models"));
     bool has_tls = serve_settings_tls(&tls, c->config, &e);
     cmd_doctor_part(d, "tls", has_tls, &e, tls ? STR("certificate and key fit") : STR("not used"));
     tls_close(tls);
+    e = (struct err){0};
     bool has_legs = config_legs_load(legs, c->config, c->arena, &e);
     cmd_doctor_part(d, "legs", has_legs, &e,
                     arena_printf(c->arena, "%u legs, %u routes", legs->rows_count,

@@ -80,10 +80,14 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
 static bool cmd_serve_check(struct cmd_serve *s, struct err *e)
 {
     const struct config_value *shared = config_value(s->c->config, "cache.public");
-    return serve_settings_server(&s->options, s->c, s->c->config, s->c->arena, e) &&
+    /* The sections of the file first, all of them, so that one start tells all that is wrong. */
+    bool ok = serve_settings_server(&s->options, s->c, s->c->config, s->c->arena, e);
+    ok = serve_settings_models(&s->settings, s->c->config, s->c->arena, e) && ok;
+    ok = config_legs_load(&s->legs_config, s->c->config, s->c->arena, e) && ok;
+    config_problems_end(s->c->config);
+    return ok &&
            public_read(&s->prefixes, shared->items, shared->items_count, &s->options.dialect,
                        s->c->arena, e) &&
-           serve_settings_models(&s->settings, s->c->config, s->c->arena, e) &&
            serve_settings_tls(&s->options.tls, s->c->config, e);
 }
 
@@ -380,8 +384,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
 static bool cmd_serve_run(struct cmd_context *c, struct err *e)
 {
     struct cmd_serve s = {.c = c};
-    if (!cmd_serve_check(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e) ||
-        !config_legs_load(&s.legs_config, c->config, c->arena, e))
+    if (!cmd_serve_check(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
         cmd_serve_banner(&s, true);

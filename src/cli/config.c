@@ -342,8 +342,9 @@ struct config_loader {
 static void config_problems_add(struct config_problems *p, enum err_code code, const char *text,
                                 struct err *e)
 {
-    if (p->count++ == 0)
+    if (e->code == ERR_NONE)
         err_set(e, code, "%s", text);
+    p->count++;
     if (p->count > CONFIG_PROBLEMS_MAX)
         return;
     buf_add_printable(p->text, str_of(text));
@@ -369,15 +370,30 @@ static void config_problem_at(struct config_loader *l, const struct config_yaml 
     config_problem(l, why->code, "%s:%u:%u: %s: %s", l->name, line, column, key, why->text);
 }
 
-static const char *config_nearest(str key)
+/* As much of a row's key as has so many points more than none: "limits" of "limits.queue". */
+static str config_head(str key, uint32_t points)
 {
-    uint32_t best = 3;
-    const char *name = NULL;
+    size_t len = 0;
+    while (len < key.len && (key.p[len] != '.' || points-- > 0))
+        len++;
+    return str_sub(key, 0, len);
+}
+
+/* The key or section on that level whose name is nearest, else the nearest key of any. */
+static str config_nearest(str key)
+{
+    uint32_t best = 3, points = 0;
+    str name = {NULL, 0};
+    for (size_t i = 0; i < key.len; i++)
+        points += key.p[i] == '.';
     for (const struct config_row *r = config_rows; r->key; r++) {
-        uint32_t d = str_distance(key, str_of(r->key), best);
-        if (d < best || (d == best && !name)) {
-            best = d;
-            name = r->key;
+        const str names[] = {config_head(str_of(r->key), points), str_of(r->key)};
+        for (size_t i = 0; i < countof(names); i++) {
+            uint32_t d = str_distance(key, names[i], best);
+            if (d < best || (d == best && !name.p)) {
+                best = d;
+                name = names[i];
+            }
         }
     }
     return name;
@@ -400,7 +416,8 @@ static bool config_take_items(struct config_loader *l, const struct config_row *
     str *items = ARENA_ARRAY(l->arena, str, (size_t)n->count * (is_map ? 2 : 1) + 1);
     if (!items)
         return err_set(e, ERR_MEMORY, "the configuration is too large");
-    *v = (struct config_value){.is_set = true, .source = CONFIG_SOURCE_FILE, .items = items};
+    *v = (struct config_value){.is_set = true, .source = CONFIG_SOURCE_FILE, .items = items,
+                               .section = n};
     for (const struct config_yaml *i = n->first; i; i = i->next) {
         if (i->kind != CONFIG_YAML_SCALAR || i->is_null)
             return config_refuse(&r->spec, "something else inside", (str){NULL, 0}, e);
@@ -469,9 +486,9 @@ static void config_take_map(struct config_loader *l, const char *prefix,
             err_set(&why, ERR_CONFIG, "a map of settings expected");
             config_problem_at(l, n, key, &why);
         } else {
-            const char *near = config_nearest(str_of(key));
-            err_set(&why, ERR_CONFIG, "unknown key%s%s%s", near ? "; did you mean " : "",
-                    near ? near : "", near ? "?" : "");
+            str near = config_nearest(str_of(key));
+            err_set(&why, ERR_CONFIG, "unknown key%s%.*s%s", near.p ? "; did you mean " : "",
+                    STR_ARG(near), near.p ? "?" : "");
             config_problem_at(l, n, key, &why);
         }
     }
@@ -575,8 +592,13 @@ static void config_check_aliases(struct config_loader *l)
                 }
         }
         if (steps > count) {
-            config_problem(l, ERR_CONFIG, "%s: aliases: %.*s leads back to itself", l->name,
-                           STR_ARG(v->items[2 * start]));
+            struct err why = {0};
+            const struct config_yaml *n = v->section->first;
+            while (start-- > 0)
+                n = n->next;
+            err_set(&why, ERR_CONFIG, "%.*s leads back to itself",
+                    STR_ARG(str_sub(n->key, 0, 80)));
+            config_problem_at(l, n, "aliases", &why);
             return;
         }
     }
@@ -605,6 +627,7 @@ static bool config_begin(struct config_loader *l, struct arena *a, struct buf *p
                          struct err *e)
 {
     *l = (struct config_loader){.arena = a, .name = "config.yaml", .e = e};
+    *e = (struct err){0};
     l->c = ARENA_NEW(a, struct config);
     struct config_problems *p = ARENA_NEW(a, struct config_problems);
     if (!l->c || !p)
@@ -695,23 +718,20 @@ bool config_is(const struct config *c, const char *key, const char *word)
     return v->is_word && str_eq_z(v->text, word);
 }
 
-bool config_place(const struct config *c, const struct config_yaml *n, const char *key,
-                  struct err *e)
-{
-    uint32_t line = n->key.p ? n->key_line : n->line, column = n->key.p ? n->key_column : n->column;
-    char text[ERR_TEXT_MAX];
-    snprintf(text, sizeof text, "%s", e->text);
-    return err_set(e, e->code, "%s:%u:%u: %s: %s", c->name, line, column, key, text);
-}
-
 void config_tell(const struct config *c, const struct config_yaml *n, const char *key,
                  const struct err *why, struct err *e)
 {
-    uint32_t line = n->key.p ? n->key_line : n->line, column = n->key.p ? n->key_column : n->column;
     char text[ERR_TEXT_MAX * 2];
-    snprintf(text, sizeof text, "%s:%u:%u: %s: %s", c->name, line, column, key, why->text);
+    if (n)
+        snprintf(text, sizeof text, "%s:%u:%u: %s: %s", c->name,
+                 n->key.p ? n->key_line : n->line, n->key.p ? n->key_column : n->column, key,
+                 why->text);
+    else
+        snprintf(text, sizeof text, "%s", why->text);
     config_problems_add(c->problems, why->code, text, e);
 }
+
+uint32_t config_told(const struct config *c) { return c->problems->count; }
 
 static bool config_is_same_yaml(const struct config_yaml *a, const struct config_yaml *b)
 {

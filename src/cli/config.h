@@ -60,7 +60,7 @@ struct config_value {
     double real;
     const str *items;
     uint32_t items_count;
-    const struct config_yaml *section; /* SECTION: its node, for its own reader; NULL: absent */
+    const struct config_yaml *section; /* node of a section, list or map; NULL: not from a file */
 };
 
 /* One row of the table. */
@@ -99,13 +99,12 @@ bool config_load(struct config **out, const struct config_input *in, struct aren
 bool config_load_text(struct config **out, const char *name, str yaml, struct arena *a,
                       struct buf *problems, struct err *e) BASE_USE_RESULT;
 
-/* Puts the place of a node in front of a sentence about it: "config.yaml:14:3: KEY: ...". False. */
-bool config_place(const struct config *c, const struct config_yaml *n, const char *key,
-                  struct err *e);
-/* A problem of a section in that form: a line more in the problems that config_load was given,
- * which live until the last section is read. The first of all sets e. */
+/* A problem of a section: the line "config.yaml:14:3: KEY: ..." more in the problems that
+ * config_load was given, which live until the last section is read. An e without an error gets it.
+ * n NULL: a sentence that has no place. */
 void config_tell(const struct config *c, const struct config_yaml *n, const char *key,
                  const struct err *why, struct err *e);
+uint32_t config_told(const struct config *c); /* problems so far */
 /* After the last one: says how many were left out. */
 void config_problems_end(const struct config *c);
 /* Is that key's value the same in both, wherever it comes from? */

@@ -4,7 +4,7 @@
  *            digest.
  * Not:       YAML (config_yaml), comparing keys (serve/limits).
  * Invariant: a key's text is nowhere in the file and nowhere kept; a file that others may read is
- *            refused. Each problem is told with its place.
+ *            refused. All problems of the section are told, each with its place.
  * Thread:    main, at start.
  * Limits:    LIMITS_KEYS_MAX keys, CONFIG_KEYS_FILE_MAX bytes of a file.
  */
@@ -23,8 +23,8 @@ struct config_keys {
 
 /* The key in a file's first line; ERR_CONFIG when others than its owner may read it. */
 BASE_USE_RESULT bool config_keys_read(str *out, const char *path, struct arena *a, struct err *e);
-/* All keys of `keys`, then one per path of files (scopes infer and read). ERR_CONFIG "keys[1]
- * (line 14): ...". */
+/* All keys of `keys`, then one per path of files (scopes infer and read). False: every problem of
+ * the section is told (config_tell), e has the first; or e has one of a file or of memory. */
 BASE_USE_RESULT bool config_keys_load(struct config_keys *out, const struct config *c,
                                       const struct config_value *files, struct arena *a,
                                       struct err *e);

@@ -646,6 +646,5 @@ bool config_legs_load(struct legs_config *out, const struct config *c, struct ar
         config_legs_leg(&r, n);
     for (const struct config_yaml *n = routes ? routes->first : NULL; n; n = n->next)
         config_legs_route(&r, n);
-    config_problems_end(c);
     return r.told == 0;
 }

@@ -13,7 +13,18 @@ struct config_models_reading {
     struct models_leg_setting *to;
     struct api_request *defaults;
     struct arena *a;
+    str path;      /* of the map at hand: "models.NAME" */
+    struct err *e; /* gets the first of what is told */
+    bool is_bad;   /* something was told */
 };
+
+static void config_models_tell(struct config_models_reading *r, const struct config_yaml *n,
+                               const struct err *why)
+{
+    str key = arena_printf(r->a, "%.*s.%.*s", STR_ARG(r->path), STR_ARG(str_sub(n->key, 0, 40)));
+    r->is_bad = true;
+    config_tell(r->c, n, key.p ? key.p : "models", why, r->e);
+}
 
 /* --- values -------------------------------------------------------------------------------- */
 
@@ -81,14 +92,19 @@ static bool config_models_default(struct config_models_reading *r, const struct 
     return err_set(e, ERR_CONFIG, "no such default");
 }
 
+/* Each wrong one is told at its own place. */
 static bool config_models_defaults(struct config_models_reading *r, const struct config_yaml *n,
                                    struct err *e)
 {
+    struct err why = {0};
+    str outer = r->path;
     if (n->kind != CONFIG_YAML_MAP)
         return err_set(e, ERR_CONFIG, "a map such as {temperature: 0.6} expected");
+    r->path = arena_printf(r->a, "%.*s.defaults", STR_ARG(outer));
     for (const struct config_yaml *i = n->first; i; i = i->next)
-        if (!config_models_default(r, i, e))
-            return err_wrap(e, "%.*s", STR_ARG(str_sub(i->key, 0, 40)));
+        if (!config_models_default(r, i, &why))
+            config_models_tell(r, i, &why);
+    r->path = outer;
     return true;
 }
 
@@ -271,27 +287,28 @@ static bool config_models_field(struct config_models_reading *r, const struct co
 
 /* --- the section --------------------------------------------------------------------------- */
 
+/* False: all that is wrong with it was told. */
 static bool config_models_entry(struct config_models *out, const struct config *c,
                                 const struct config_yaml *n, struct arena *a, struct err *e)
 {
     struct models_leg_setting *to = &out->settings[out->count++];
-    struct config_models_reading r = {.c = c, .to = to, .a = a,
+    struct config_models_reading r = {.c = c, .to = to, .a = a, .e = e,
                                       .defaults = ARENA_NEW(a, struct api_request)};
-    str key = arena_printf(a, "models.%.*s", STR_ARG(str_sub(n->key, 0, 200)));
-    if (!r.defaults || !key.p)
+    struct err why = {0};
+    r.path = arena_printf(a, "models.%.*s", STR_ARG(str_sub(n->key, 0, 200)));
+    if (!r.defaults || !r.path.p)
         return err_set(e, ERR_MEMORY, "the configuration is too large");
     api_request_init(r.defaults);
     *to = (struct models_leg_setting){.name = n->key, .defaults = r.defaults};
     if (n->kind != CONFIG_YAML_MAP) {
-        err_set(e, ERR_CONFIG, "a map such as {keep_alive: 30m} expected");
-        return config_place(c, n, key.p, e);
+        err_set(&why, ERR_CONFIG, "a map such as {keep_alive: 30m} expected");
+        config_tell(c, n, r.path.p, &why, e);
+        return false;
     }
     for (const struct config_yaml *i = n->first; i; i = i->next)
-        if (!config_models_field(&r, i, e))
-            return config_place(c, i,
-                                arena_printf(a, "%s.%.*s", key.p,
-                                             STR_ARG(str_sub(i->key, 0, 40))).p, e);
-    return true;
+        if (!config_models_field(&r, i, &why))
+            config_models_tell(&r, i, &why);
+    return !r.is_bad;
 }
 
 /* What the table of aliases says goes first: it is the same for all. */
@@ -321,21 +338,23 @@ bool config_models_load(struct config_models *out, const struct config *c, struc
                         struct err *e)
 {
     const struct config_yaml *section = config_value(c, "models")->section;
+    struct err why = {0};
+    bool ok = true;
     *out = (struct config_models){0};
-    if (section && section->kind != CONFIG_YAML_MAP) {
-        err_set(e, ERR_CONFIG, "a map of models expected");
-        return config_place(c, section, "models", e);
-    }
-    if (section && section->count > CONFIG_MODELS_MAX) {
-        err_set(e, ERR_CONFIG, "%u models, at most %u", section->count, CONFIG_MODELS_MAX);
-        return config_place(c, section, "models", e);
+    if (section && section->kind != CONFIG_YAML_MAP)
+        ok = err_set(&why, ERR_CONFIG, "a map of models expected");
+    else if (section && section->count > CONFIG_MODELS_MAX)
+        ok = err_set(&why, ERR_CONFIG, "%u models, at most %u", section->count,
+                     CONFIG_MODELS_MAX);
+    if (!ok) {
+        config_tell(c, section, "models", &why, e);
+        return false;
     }
     out->settings = ARENA_ARRAY(a, struct models_leg_setting,
                                 (size_t)(section ? section->count : 0) + 1);
     if (!out->settings)
         return err_set(e, ERR_MEMORY, "the configuration is too large");
     for (const struct config_yaml *n = section ? section->first : NULL; n; n = n->next)
-        if (!config_models_entry(out, c, n, a, e))
-            return false;
-    return config_models_join(out, config_value(c, "aliases"), a, e);
+        ok = config_models_entry(out, c, n, a, e) && ok;
+    return ok && config_models_join(out, config_value(c, "aliases"), a, e);
 }

@@ -2,8 +2,8 @@
  *
  * Owns:      what an entry may hold (BEHAVIOUR 3.3, 7.1), its ranges, reading its template's file.
  * Not:       YAML (config_yaml), which models there are (store), when a value counts (models_leg).
- * Invariant: a field of a feature that is not built is refused by name. Each problem is told with
- *            its place: "config.yaml:14:3: models.NAME.ctx: ...".
+ * Invariant: a field of a feature that is not built is refused by name. All problems are told, each
+ *            with its place: "config.yaml:14:3: models.NAME.ctx: ...".
  * Thread:    main, at start; the loop's, at a reload.
  * Limits:    CONFIG_MODELS_MAX entries, CONFIG_MODELS_TEMPLATE_MAX bytes of a template.
  */
@@ -22,7 +22,7 @@ struct config_models {
     const str *aliases; /* those of `aliases`, then those of each model: glob, model, ... */
     uint32_t aliases_count;
 };
-/* Everything lives in a or in c. */
+/* Everything lives in a or in c. False: every problem is told (config_tell), e has the first. */
 BASE_USE_RESULT bool config_models_load(struct config_models *out, const struct config *c,
                                         struct arena *a, struct err *e);
 

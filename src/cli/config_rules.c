@@ -165,6 +165,5 @@ bool config_rules_agents(struct config_agents *out, const struct config *c, stru
         return err_set(e, ERR_MEMORY, "the configuration is too large");
     for (const struct config_yaml *n = section->first; n; n = n->next)
         ok = config_rules_agent(&out->agents[out->count++], c, n, a, e) && ok;
-    config_problems_end(c);
     return ok;
 }

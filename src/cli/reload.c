@@ -17,7 +17,7 @@ struct reload_age {
     struct list link;
     struct arena arena;
     struct config *config;
-    void *made[RELOAD_PARTS_MAX];
+    void *made[RELOAD_PARTS_MAX]; /* NULL: its part refused */
     uint32_t made_count;
     uint32_t refs; /* the reload's own while it is in use, and each reload_keep */
 };
@@ -68,21 +68,32 @@ static bool reload_load(const struct reload *r, struct reload_age *age, struct b
     return config_load(&age->config, &in, &age->arena, problems, e);
 }
 
+/* All parts, so that one reload tells all that is wrong. */
 static bool reload_read(const struct reload *r, struct reload_age *age, struct err *e)
 {
+    bool ok = true;
     for (const struct reload_part *p = r->t.parts; p->name; p++) {
-        must(age->made_count < RELOAD_PARTS_MAX);
-        if (!p->read(&age->made[age->made_count], &r->t, age->config, &age->arena, e))
-            return false;
-        age->made_count++;
+        struct err why = {0};
+        uint32_t told = config_told(age->config);
+        void **made = &age->made[age->made_count++];
+        must(age->made_count <= RELOAD_PARTS_MAX);
+        if (p->read(made, &r->t, age->config, &age->arena, &why))
+            continue;
+        *made = NULL;
+        ok = false;
+        if (config_told(age->config) == told)
+            config_tell(age->config, NULL, p->name, &why, e);
+        else if (e->code == ERR_NONE)
+            *e = why;
     }
-    return true;
+    config_problems_end(age->config);
+    return ok;
 }
 
 static void reload_drop(const struct reload *r, struct reload_age *age)
 {
     for (uint32_t i = age->made_count; i-- > 0;)
-        if (r->t.parts[i].drop)
+        if (age->made[i] && r->t.parts[i].drop)
             r->t.parts[i].drop(age->made[i]);
     age->made_count = 0;
 }

@@ -108,9 +108,9 @@ bool serve_settings_server(struct server_options *o, const struct cmd_context *c
     const struct config_value *origins = config_value(config, "allowed_origins");
     struct config_keys keys;
     struct config_agents agents;
-    if (!config_keys_load(&keys, config, cmd_value(c, "key-file"), a, e) ||
-        !config_rules_agents(&agents, config, a, e) ||
-        !serve_settings_version(o, config, e) ||
+    bool ok = config_keys_load(&keys, config, cmd_value(c, "key-file"), a, e);
+    ok = config_rules_agents(&agents, config, a, e) && ok;
+    if (!ok || !serve_settings_version(o, config, e) ||
         !serve_settings_pulls(&o->pulls, c, config, a, e))
         return false;
     o->access = (struct limits_options){.keys = keys.keys, .keys_count = keys.count,

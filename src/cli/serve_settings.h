@@ -16,7 +16,8 @@
 #include "cli/reload.h"
 #include "serve/server.h"
 
-/* Keys and everything else of o that a reload may change; in a. */
+/* Keys and everything else of o that a reload may change; in a. Here and in serve_settings_models
+ * the problems of a section are all told (config_tell), and e has the first. */
 BASE_USE_RESULT bool serve_settings_server(struct server_options *o, const struct cmd_context *c,
                                            const struct config *config, struct arena *a,
                                            struct err *e);

@@ -134,7 +134,7 @@ def test_a_key_file_that_others_may_read_is_refused(shoal, tmp_path):
 @pytest.mark.parametrize("yaml, words", [
     ("keys: 5", "keys: section expected"),
     ("keys: {a: 1}", "a list expected"),
-    ("keys: [{name: a, sha256: zz, scopes: [infer]}]", "sha256: 64 hex digits"),
+    ("keys: [{name: a, sha256: zz, scopes: [infer]}]", "c.yaml:1:18: keys[0].sha256: 64 hex"),
     ("keys: [{name: a, scopes: [infer]}]", "key_file, key_env or sha256: required"),
     (f"keys: [{{name: a, sha256: {'0' * 64}, scopes: [cook]}}]", "infer, read or admin expected"),
     (f"keys: [{{name: a, sha256: {'0' * 64}}}]", "scopes: at least one expected"),

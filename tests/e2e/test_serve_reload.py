@@ -97,6 +97,29 @@ def test_all_problems_are_listed(keyed):
     assert len(reload(keyed).json()["error"]["problems"]) == 3
 
 
+ALL_WRONG = """keys: [{name: a, key_env: NOBODY, scopes: [infer]}]
+agents: {a: {noise: 1}}
+models: {llama: {ctx: -1}}
+legs: {a: {kind: cook}}
+"""
+
+
+def test_problems_of_all_sections_are_listed(keyed):
+    write(keyed.home, ALL_WRONG + "logging: {file: /nowhere/at/all}\n")
+    problems = reload(keyed).json()["error"]["problems"]
+    for key in ("keys[0].key_env", "agents.a.noise", "models.llama.ctx", "legs.a.kind",
+                "/nowhere/at/all"):
+        assert sum(key in line for line in problems) == 1, (key, problems)
+    assert len(problems) == 5, problems
+
+
+def test_a_start_tells_the_problems_of_all_sections(home, shoal):
+    done = shoal("serve", "-config", write(home, ALL_WRONG), "-dry-run")
+    keys = [line.split(": ")[1] for line in done.stderr.splitlines()]
+    assert done.returncode == 1
+    assert keys == ["keys[0].key_env", "agents.a.noise", "models.llama.ctx", "legs.a.kind"]
+
+
 def test_only_admin_may_reload(keyed):
     assert keyed.post("/v1/admin/reload", {}, headers=admin(KEY)).status == 403
 

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "cli/config.h"
+#include "cli/config_keys.h"
 #include "cli/config_legs.h"
+#include "cli/config_models.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,6 +21,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ok != (problems.len == 0))
         abort();
     if (ok && config_number(c, "engine.ctx") < 0)
+        abort();
+    static const struct config_value no_files;
+    struct config_keys keys;
+    struct config_models models;
+    uint32_t told = ok ? config_told(c) : 0;
+    if (ok && !(config_keys_load(&keys, c, &no_files, &a, &e) &&
+                config_models_load(&models, c, &a, &e)) && e.code == ERR_NONE)
+        abort();
+    if (ok && config_told(c) > told && e.code == ERR_NONE)
         abort();
     struct legs_config legs;
     bool is_routed = ok && config_legs_load(&legs, c, &a, &e);

@@ -11,11 +11,13 @@
 #include "cli/config_models.h"
 
 static struct arena arena;
+static struct buf problems;
 
 static int begin(void **state)
 {
     (void)state;
     arena_init(&arena, 16u << 20);
+    buf_init(&problems, 65536);
     unsetenv("SHOAL_CONFIG");
     return 0;
 }
@@ -24,17 +26,16 @@ static int end(void **state)
 {
     (void)state;
     arena_deinit(&arena);
+    buf_deinit(&problems);
     return 0;
 }
 
 static bool load(struct config_models *out, const char *yaml, struct err *e)
 {
     struct config *c = NULL;
-    struct buf problems;
-    buf_init(&problems, 65536);
+    buf_clear(&problems);
     if (!config_load_text(&c, "config.yaml", str_of(yaml), &arena, &problems, e))
         fail_msg("%s", problems.p);
-    buf_deinit(&problems);
     return config_models_load(out, c, &arena, e);
 }
 
@@ -92,9 +93,9 @@ static void test_what_is_wrong_with_a_model_is_told_with_its_place(void **state)
         {"models: {A: {aliases: {a: b}}}",
          "config.yaml:1:14: models.A.aliases: a list of texts expected"},
         {"models: {A: {defaults: {top_p: 2}}}",
-         "config.yaml:1:14: models.A.defaults: top_p: top_p: number from 0 to 1 expected, got 2"},
+         "config.yaml:1:25: models.A.defaults.top_p: top_p: number from 0 to 1 expected, got 2"},
         {"models: {A: {defaults: {noise: 2}}}",
-         "config.yaml:1:14: models.A.defaults: noise: no such default"},
+         "config.yaml:1:25: models.A.defaults.noise: no such default"},
         {"models: {A: {template: llama3, template_file: README.md}}",
          "config.yaml:1:32: models.A.template_file: one of template and template_file expected, "
          "got both"},
@@ -107,12 +108,35 @@ static void test_what_is_wrong_with_a_model_is_told_with_its_place(void **state)
     }
 }
 
+static void test_everything_that_is_wrong_is_told_at_once(void **state)
+{
+    (void)state;
+    struct config_models m;
+    struct err e = {0};
+    assert_false(load(&m,
+                      "models:\n"
+                      "  A: {ctx: x, noise: 1}\n"
+                      "  B: 5\n"
+                      "  C: {defaults: {top_p: 2, temperature: -1}, slots: 2}\n",
+                      &e));
+    assert_string_equal(
+        problems.p,
+        "config.yaml:2:7: models.A.ctx: integer 0..16777216 expected, got \"x\"\n"
+        "config.yaml:2:15: models.A.noise: unknown field\n"
+        "config.yaml:3:3: models.B: a map such as {keep_alive: 30m} expected\n"
+        "config.yaml:4:18: models.C.defaults.top_p: top_p: number from 0 to 1 expected, got 2\n"
+        "config.yaml:4:28: models.C.defaults.temperature: temperature: number from 0 to 5 "
+        "expected, got -1\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_model_has_every_setting_that_is_built, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_wrong_with_a_model_is_told_with_its_place,
                                         begin, end),
+        cmocka_unit_test_setup_teardown(test_everything_that_is_wrong_is_told_at_once, begin,
+                                        end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,6 +209,10 @@ static void test_unknown_keys_name_the_nearest_one(void **state)
     (void)state;
     check_problems("engine: {thread: 1}", "config.yaml:1:10: engine.thread: unknown key; did you "
                                           "mean engine.threads?\n");
+    check_problems("limitz: {queue: 1}",
+                   "config.yaml:1:1: limitz: unknown key; did you mean limits?\n");
+    check_problems("engin.ctx: 1",
+                   "config.yaml:1:1: engin.ctx: unknown key; did you mean engine.ctx?\n");
     check_problems("zzzzzzzzzzz: 1", "config.yaml:1:1: zzzzzzzzzzz: unknown key\n");
     check_problems("\"a\\e[1m\": 1", "config.yaml:1:1: a\\u001b[1m: unknown key\n");
 }
@@ -280,7 +284,9 @@ static void test_aliases_that_lead_back_are_refused(void **state)
 {
     (void)state;
     check_problems("aliases: {a: b, b: c, c: a}",
-                   "config.yaml: aliases: a leads back to itself\n");
+                   "config.yaml:1:11: aliases: a leads back to itself\n");
+    check_problems("aliases:\n  z: y\n  a: b\n  b: a",
+                   "config.yaml:3:3: aliases: a leads back to itself\n");
     load("aliases: {a: b, b: c, \"x*\": x1}");
 }
 
