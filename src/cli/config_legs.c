@@ -641,7 +641,9 @@ bool config_legs_load(struct legs_config *out, const struct config *c, struct ar
     *out = (struct legs_config){
         .rows = r.rows, .routes = r.routes,
         .all_open_wait_ms = config_number(c, "deadlines.all_open_wait"),
-        .probes_free = config_bool(c, "probes.free")};
+        .probes_free = config_bool(c, "probes.free"),
+        .probes_paid = config_bool(c, "probes.paid"),
+        .probes_per_hour = (uint32_t)config_number(c, "probes.per_hour")};
     for (const struct config_yaml *n = legs ? legs->first : NULL; n; n = n->next)
         config_legs_leg(&r, n);
     for (const struct config_yaml *n = routes ? routes->first : NULL; n; n = n->next)

@@ -51,7 +51,9 @@ struct legs {
     struct loop_timer tick;
     struct legs_counted failovers[LEGS_FAILOVERS_MAX];
     uint32_t failovers_count;
-    uint64_t failovers_other, probes_ok, probes_failed;
+    uint64_t failovers_other;
+    struct probes probes;
+    int64_t asked_ms; /* the last request that a route was for */
 };
 
 /* --- generations --------------------------------------------------------------------------- */
@@ -398,6 +400,11 @@ void legs_cannot_continue(struct legs *l, struct legs_leg *of)
     legs_live(l, of)->leg.cannot_continue = true;
 }
 
+void legs_count_probe(struct legs *l, struct legs_leg *of, enum legs_probe kind, bool is_ok)
+{
+    legs_live(l, of)->probes[kind][is_ok]++;
+}
+
 void legs_changed(struct legs *l)
 {
     if (l->o.on_change)
@@ -432,7 +439,7 @@ static void legs_on_check(void *ctx, const struct remote_leg_check *c)
     struct legs_generation *g = asked->g;
     bool is_ok = c->fault == API_FAULT_NONE;
     struct breaker_event ev = {.kind = BREAKER_EVENT_FREE_OK};
-    *(is_ok ? &g->set->probes_ok : &g->set->probes_failed) += 1;
+    legs_count_probe(g->set, asked, LEGS_PROBE_FREE, is_ok);
     list_each (link, &g->legs) {
         struct legs_leg *at = list_item(link, struct legs_leg, link);
         if (at->row != asked->row)
@@ -467,6 +474,9 @@ static void legs_on_tick(void *ctx)
         legs_pass(l, at);
         legs_probe(l, at, now);
     }
+    const struct paid_view v = {.per_hour = l->now->probes_paid ? l->now->probes_per_hour : 0,
+                                .asked_ms = l->asked_ms};
+    probes_tick(&l->probes, &v, now);
     loop_timer_set(&l->tick, LEGS_TICK_MS);
 }
 
@@ -481,6 +491,7 @@ bool legs_open(struct legs **out, const struct legs_options *o, struct err *e)
         return err_set(e, ERR_MEMORY, "serve: no memory");
     l->o = *o;
     l->local = models_leg_provider(o->models);
+    probes_init(&l->probes, l);
     l->sticky.rows = calloc(STICKY_ROWS, sizeof *l->sticky.rows);
     map_init(&l->attempts, LEGS_REQUESTS_MAX);
     digest_random(&seed, sizeof seed);
@@ -504,6 +515,7 @@ void legs_close(struct legs *l)
         return;
     must(l->attempts.count == 0);
     loop_timer_close(&l->tick);
+    probes_close(&l->probes);
     legs_unref(l->now);
     rehearsal_close(l->rehearsal);
     http_client_close(l->client);
@@ -528,6 +540,7 @@ void legs_apply(struct legs *l, struct legs_generation *g)
         to->leg.inflight = from->leg.inflight;
         to->leg.cannot_continue = from->leg.cannot_continue && to->leg.goes_on == from->leg.goes_on;
         memcpy(to->transitions, from->transitions, sizeof to->transitions);
+        memcpy(to->probes, from->probes, sizeof to->probes);
     }
     g->is_applied = true;
     l->now = g;
@@ -626,6 +639,7 @@ void legs_restore(struct legs *l, const struct legs_known *k)
 }
 
 struct sticky *legs_sticky(struct legs *l) { return &l->sticky; }
+struct paid *legs_paid(struct legs *l) { return &l->probes.paid; }
 struct api_provider legs_local(const struct legs *l) { return l->local; }
 bool legs_is_back(const struct legs *l, const struct api_request *rq)
 {
@@ -676,6 +690,8 @@ static bool legs_submit(void *self, const struct api_request *rq, struct api_sin
     struct legs *l = self;
     struct router_asked asked = {rq->model, rq->agent, rq->dialect, rq->owner};
     int route = rq->kind < API_KIND_LIST ? router_find(&l->now->rules, &asked) : -1;
+    if (route >= 0)
+        l->asked_ms = loop_ms();
     if (route >= 0)
         return attempt_start(l, legs_ref(l), (uint32_t)route, rq, sink, e);
     if (rq->leg.len && rq->kind < API_KIND_LIST && !str_starts(rq->leg, STR("local:")))
@@ -738,6 +754,28 @@ static void legs_put_head(struct buf *out, const char *name, const char *type, c
     buf_printf(out, "# HELP shoal_%s %s\n# TYPE shoal_%s %s\n", name, help, name, type);
 }
 
+/* By leg: its models are asked at one address. */
+static void legs_write_probes(struct legs *l, struct buf *out)
+{
+    static const char *const kinds[LEGS_PROBE_COUNT_] = {"free", "paid"};
+    static const char *const results[] = {"failed", "ok"};
+    legs_put_head(out, "probes_total", "counter", "Checks of upstreams, free and billed.");
+    for (uint32_t i = 0; i < l->now->rows_count * LEGS_PROBE_COUNT_ * 2; i++) {
+        uint32_t row = i / (LEGS_PROBE_COUNT_ * 2), kind = i / 2 % LEGS_PROBE_COUNT_;
+        uint64_t sum = 0;
+        list_each (link, &l->now->legs) {
+            const struct legs_leg *at = list_item(link, struct legs_leg, link);
+            sum += at->row == row ? at->probes[kind][i % 2] : 0;
+        }
+        if (sum)
+            buf_printf(out, "shoal_probes_total{leg=\"%.*s\",kind=\"%s\",result=\"%s\"} %llu\n",
+                       STR_ARG(l->now->rows[row].name), kinds[kind], results[i % 2],
+                       (unsigned long long)sum);
+    }
+    legs_put_head(out, "probe_tokens_total", "counter", "Tokens that billed probes took.");
+    buf_printf(out, "shoal_probe_tokens_total %llu\n", (unsigned long long)l->probes.tokens);
+}
+
 void legs_write_metrics(struct legs *l, struct buf *out)
 {
     int64_t now = loop_ms();
@@ -769,8 +807,5 @@ void legs_write_metrics(struct legs *l, struct buf *out)
                    health_class_name(l->failovers[i].reason),
                    l->failovers[i].is_after ? "after" : "before",
                    (unsigned long long)l->failovers[i].count);
-    legs_put_head(out, "probes_total", "counter", "Free checks of upstreams.");
-    buf_printf(out, "shoal_probes_total{kind=\"free\",result=\"ok\"} %llu\n"
-               "shoal_probes_total{kind=\"free\",result=\"failed\"} %llu\n",
-               (unsigned long long)l->probes_ok, (unsigned long long)l->probes_failed);
+    legs_write_probes(l, out);
 }

@@ -2,7 +2,7 @@
  *
  * Owns:      the legs in use with their breakers and health, routes, the sessions' pins, free
  *            checks, forced states, counters of failover; swapping all of it for a new
- *            configuration.
+ *            configuration. Billed probes by `probes`.
  * Not:       one request's way over the legs (attempt), the choice itself (route), an upstream's
  *            protocol (remote_leg), keeping states over a restart (run_state).
  * Invariant: a request that no route matches goes to the local models as if there were no legs. A
@@ -32,6 +32,7 @@
 #include "route/router.h"
 #include "route/sticky.h"
 #include "serve/models_leg.h"
+#include "serve/probes.h"
 #include "serve/rehearsal.h"
 #include "serve/remote_leg.h"
 
@@ -63,7 +64,7 @@ struct legs_config {
     uint32_t routes_count;
     int64_t all_open_wait_ms;
     bool probes_free, probes_paid;
-    uint32_t probes_per_hour;
+    uint32_t probes_per_hour; /* at most PAID_PER_HOUR_MAX */
 };
 
 struct legs;
@@ -97,6 +98,8 @@ BASE_USE_RESULT bool legs_rehearse(struct legs *l, const struct rehearsal_plan *
 
 /* --- one (leg, model) --- */
 
+enum legs_probe { LEGS_PROBE_FREE, LEGS_PROBE_PAID, LEGS_PROBE_COUNT_ };
+
 struct legs_leg {
     struct list link;
     struct leg leg;
@@ -106,6 +109,7 @@ struct legs_leg {
     struct dialect_upstream upstream; /* what its dialect can say */
     char name[64], model[128];
     uint64_t transitions[BREAKER_STATE_COUNT_];
+    uint64_t probes[LEGS_PROBE_COUNT_][2]; /* failed, ok */
 };
 /* Everything known of one, by name and model; for /v1/routes and run_state. NULL ends. */
 struct legs_leg *legs_first(struct legs *l);
@@ -121,6 +125,7 @@ struct legs_known {
 };
 void legs_restore(struct legs *l, const struct legs_known *k);
 struct sticky *legs_sticky(struct legs *l);
+struct paid *legs_paid(struct legs *l); /* billed probes of the last hour */
 uint32_t legs_routes(const struct legs *l, const struct router_route **out);
 const struct legs_row *legs_row_of(const struct legs *l, uint32_t index);
 uint32_t legs_rows(const struct legs *l);
@@ -163,6 +168,7 @@ struct legs_outcome {
 void legs_end(struct legs *l, struct legs_leg *at, const struct legs_outcome *o);
 /* A trial has given tokens for so long that it counts (BEHAVIOUR 9.5), though it goes on. */
 void legs_trial_ok(struct legs *l, struct legs_leg *at);
+void legs_count_probe(struct legs *l, struct legs_leg *at, enum legs_probe kind, bool is_ok);
 /* What an attempt learns of its leg. */
 void legs_first_token(struct legs *l, struct legs_leg *at, uint32_t bucket, int64_t ms);
 void legs_shows_thinking(struct legs *l, struct legs_leg *at);

@@ -5,13 +5,12 @@
 #include "serve/remote_headers.h"
 
 #define REMOTE_CHECK_MS 5000 /* all of a free check */
-#define REMOTE_CHECK_PROBE_MS 30000
 #define REMOTE_CHECK_CONNECT_MS 2000 /* BEHAVIOUR 9.4 */
 
 void remote_check_init(struct remote_check_set *l, const struct remote_leg_options *o,
-                       struct api_provider leg, struct arena *keep)
+                       struct api_provider leg)
 {
-    *l = (struct remote_check_set){.o = o, .leg = leg, .keep = keep};
+    *l = (struct remote_check_set){.o = o, .leg = leg};
 }
 
 void remote_check_close(struct remote_check_set *l)
@@ -24,7 +23,9 @@ void remote_check_close(struct remote_check_set *l)
 static void remote_check_tell(struct remote_check *k, enum api_fault fault, str text)
 {
     const struct remote_leg_check c = {.fault = fault, .status = (uint16_t)k->status,
-                                       .took_ms = loop_ms() - k->began_ms, .text = text};
+                                       .took_ms = loop_ms() - k->began_ms, .text = text,
+                                       .tokens = k->tokens,
+                                       .retry_after_ms = k->retry_after_ms};
     k->is_running = false;
     k->http = NULL;
     k->on_check(k->ctx, &c);
@@ -103,18 +104,21 @@ static void remote_check_on_batch(void *ctx, const struct api_batch *b)
     struct remote_check_set *l = ctx;
     for (uint32_t i = 0; i < b->events_count; i++) {
         const struct api_event *ev = &b->events[i];
-        if (ev->kind == API_EVENT_DONE) {
+        if (ev->kind == API_EVENT_USAGE) {
+            l->probe.tokens = (uint64_t)ev->usage.prompt_tokens + ev->usage.output_tokens;
+        } else if (ev->kind == API_EVENT_DONE) {
             remote_check_tell(&l->probe, API_FAULT_NONE, STR(""));
         } else if (ev->kind == API_EVENT_ERROR) {
             bool is_fine = ev->error.fault == API_FAULT_REQUEST;
             l->probe.status = ev->error.upstream_status;
+            l->probe.retry_after_ms = ev->error.retry_after_ms;
             remote_check_tell(&l->probe, is_fine ? API_FAULT_NONE : ev->error.fault,
                               str_of(ev->error.err.text));
         }
     }
 }
 
-bool remote_check_probe(struct remote_check_set *l, str model,
+bool remote_check_probe(struct remote_check_set *l, str model, const struct api_deadlines *wait,
                         void (*on_check)(void *ctx, const struct remote_leg_check *c), void *ctx)
 {
     struct api_request *rq = &l->probe_rq;
@@ -126,13 +130,12 @@ bool remote_check_probe(struct remote_check_set *l, str model,
                                             .parts_count = 1};
     api_request_init(rq);
     rq->id = --l->probe_id; /* from the top: an exchange counts from 1 */
-    rq->model = arena_copy(l->keep, model);
+    snprintf(l->probe_model, sizeof l->probe_model, "%.*s", STR_ARG(model));
+    rq->model = str_of(l->probe_model);
     rq->messages = &l->probe_message;
     rq->messages_count = 1;
     rq->tokens_max = REMOTE_LEG_PROBE_TOKENS;
-    rq->deadline = (struct api_deadlines){.connect_ms = REMOTE_CHECK_CONNECT_MS,
-                                          .first_ms = REMOTE_CHECK_PROBE_MS,
-                                          .gap_ms = REMOTE_CHECK_PROBE_MS};
+    rq->deadline = *wait;
     l->probe = (struct remote_check){.on_check = on_check, .ctx = ctx, .began_ms = loop_ms()};
     l->probe.is_running = l->leg.submit(l->leg.self, rq,
                                          (struct api_sink){remote_check_on_batch, l}, &e);

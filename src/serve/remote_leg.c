@@ -680,10 +680,10 @@ bool remote_leg_ask(struct remote_leg *l,
     return remote_check_ask(&l->checks, on_check, ctx);
 }
 
-bool remote_leg_probe(struct remote_leg *l, str model,
+bool remote_leg_probe(struct remote_leg *l, str model, const struct api_deadlines *wait,
                       void (*on_check)(void *ctx, const struct remote_leg_check *c), void *ctx)
 {
-    return remote_check_probe(&l->checks, model, on_check, ctx);
+    return remote_check_probe(&l->checks, model, wait, on_check, ctx);
 }
 
 /* --- open and close ------------------------------------------------------------------------- */
@@ -761,7 +761,7 @@ bool remote_leg_open(struct remote_leg **out, const struct remote_leg_options *o
     for (size_t i = 0; i < countof(views); i++)
         *views[i] = arena_copy(&l->keep, *views[i]);
     l->o.upstream.name = l->o.name;
-    remote_check_init(&l->checks, &l->o, remote_leg_provider(l), &l->keep);
+    remote_check_init(&l->checks, &l->o, remote_leg_provider(l));
     if (l->keep.is_full) {
         remote_leg_close(l);
         return err_set(e, ERR_MEMORY, "leg %.*s: no memory", STR_ARG(o->name));

@@ -80,6 +80,8 @@ struct remote_leg_check {
     enum api_fault fault;
     uint16_t status; /* 0: no answer */
     int64_t took_ms;
+    uint64_t tokens;        /* of a probe: prompt and reply as the upstream counts them */
+    int64_t retry_after_ms; /* of a probe: as the upstream said; 0: nothing */
     str text;        /* of a failure; valid in the call */
 };
 /* Asks the free path once. False: one is under way, or the last began less than check_ms ago.
@@ -87,9 +89,10 @@ struct remote_leg_check {
 bool remote_leg_ask(struct remote_leg *l,
                     void (*on_check)(void *ctx, const struct remote_leg_check *c), void *ctx);
 /* A billed request of REMOTE_LEG_PROBE_TOKENS tokens to the leg's model (model: where the leg has
- * none of its own), whatever the breaker says; when it may be sent is the caller's to know. A
+ * none of its own) with these waits, whatever the breaker says; when it may be sent is the
+ * caller's to know. A
  * budget that the upstream refuses as too small is no fault. False: one is under way. */
-bool remote_leg_probe(struct remote_leg *l, str model,
+bool remote_leg_probe(struct remote_leg *l, str model, const struct api_deadlines *wait,
                       void (*on_check)(void *ctx, const struct remote_leg_check *c), void *ctx);
 
 uint32_t remote_leg_inflight(const struct remote_leg *l);

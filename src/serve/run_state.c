@@ -82,6 +82,15 @@ static void run_state_put_leg(struct json_writer *w, const struct legs_leg *at)
     json_close_object(w);
 }
 
+static void run_state_put_paid(struct json_writer *w, const struct paid *p)
+{
+    json_key_z(w, "paid");
+    json_open_array(w);
+    for (uint32_t i = p->count - (uint32_t)base_min(p->count, PAID_PER_HOUR_MAX); i < p->count; i++)
+        json_put_i64(w, run_state_wall(p->sent_ms[i % PAID_PER_HOUR_MAX]));
+    json_close_array(w);
+}
+
 static void run_state_put(struct run_state *s, struct buf *out)
 {
     struct json_writer w = json_writer(out);
@@ -95,6 +104,7 @@ static void run_state_put(struct run_state *s, struct buf *out)
     for (const struct legs_leg *at = legs_first(s->legs); at; at = legs_next(s->legs, at))
         run_state_put_leg(&w, at);
     json_close_array(&w);
+    run_state_put_paid(&w, legs_paid(s->legs));
     json_key_z(&w, "sessions");
     json_open_array(&w);
     for (uint32_t i = 0; i < STICKY_ROWS; i++) {
@@ -193,6 +203,12 @@ static void run_state_read(struct run_state *s, struct json root, struct arena *
     struct json_walk rows = json_walk(json_member(root, "legs"));
     while (json_next(&rows))
         run_state_read_leg(s, rows.value, h, a);
+    struct json_walk paid = json_walk(json_member(root, "paid"));
+    while (json_next(&paid)) {
+        int64_t at = 0;
+        if (json_i64(paid.value, &at) && run_state_here(at) <= loop_ms())
+            paid_add(legs_paid(s->legs), run_state_here(at));
+    }
     struct json_walk sessions = json_walk(json_member(root, "sessions"));
     while (json_next(&sessions)) {
         uint64_t key = 0;

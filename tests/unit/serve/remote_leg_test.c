@@ -730,6 +730,7 @@ static void test_a_free_check_costs_nothing_and_a_probe_one_small_reply(void **s
                 {"status=401", API_FAULT_AUTH, API_FAULT_AUTH},
                 {"status=429", API_FAULT_NONE, API_FAULT_RATE_LIMIT},
                 {"status=400", API_FAULT_NONE, API_FAULT_NONE}};
+    const struct api_deadlines wait = {.connect_ms = 2000, .first_ms = 5000, .gap_ms = 5000};
     struct err e;
     (void)state;
     for (size_t k = 0; k < countof(rows); k++)
@@ -746,10 +747,13 @@ static void test_a_free_check_costs_nothing_and_a_probe_one_small_reply(void **s
                 fail_msg("%s: %s", rows[k].fault, api_request_fault_name(checked.fault));
             assert_int_equal(stub_upstream_counts(w.stub).chats, billed);
             checks = 0;
-            assert_true(remote_leg_probe(a.leg, STR("m"), on_check, NULL));
+            assert_true(remote_leg_probe(a.leg, STR("m"), &wait, on_check, NULL));
             run_until(&checks, 5000);
             if (checked.fault != rows[k].probe)
                 fail_msg("%s probe: %s", rows[k].fault, api_request_fault_name(checked.fault));
+            assert_int_equal(checked.tokens > 0, k == 0);
+            str sent = stub_upstream_last(w.stub);
+            assert_true(str_find(sent, STR(":16")) != STR_NONE);
             assert_int_equal(stub_upstream_counts(w.stub).chats, billed + 1);
             asked_deinit(&a);
         }
