@@ -15,7 +15,7 @@
 
 /* --- to the tier --------------------------------------------------------------------------- */
 
-/* Copies a page of the pool. False: the tier has no room for it now. */
+/* Copies a page of the pool. False: it is there, or the tier has no room for it now. */
 static bool sched_tier_put(struct sched_tier *t, uint32_t node, uint32_t group)
 {
     struct kv_node *n = &t->o.trie->nodes[node];
@@ -23,8 +23,6 @@ static bool sched_tier_put(struct sched_tier *t, uint32_t node, uint32_t group)
                              .depth = n->depth};
     struct kv_ref ref = {.group = group, .index = n->pages[group]};
     struct err lost; /* the next step meets it, too */
-    if (kv_tier_has(t->o.tier, &p.key, group))
-        return true;
     if (n->parent != KV_NODE_NONE)
         p.parent = *kv_trie_key(t->o.trie, n->parent);
     void *bytes = kv_tier_put(t->o.tier, &p);

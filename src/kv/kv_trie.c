@@ -16,7 +16,8 @@ bool kv_trie_init(struct kv_trie *t, struct kv_pool *pool, const struct kv_layou
                           .oldest = KV_NODE_NONE, .newest = KV_NODE_NONE,
                           .root_child = KV_NODE_NONE};
     t->nodes = mem_new_array(m, "prefixes", nodes_max, sizeof *t->nodes, e);
-    if (!t->nodes)
+    t->way = mem_new_array(m, "prefixes", nodes_max, sizeof *t->way, e);
+    if (!t->nodes || !t->way)
         return false;
     for (uint32_t i = 0; i < nodes_max; i++)
         t->nodes[i].next = i + 1 < nodes_max ? i + 1 : KV_NODE_NONE;
@@ -372,22 +373,20 @@ static str kv_trie_scope_name(const struct kv_trie *t, uint32_t scope)
     return scope == SCOPE_PUBLIC ? STR("") : map_key(&t->scopes.entries[scope - 1]);
 }
 
-/* From the first one without a key down: a path is long, so no recursion. */
+/* Up to the first one that has a key, then down: a path is long, so no recursion. */
 const struct kv_key *kv_trie_key(struct kv_trie *t, uint32_t node)
 {
-    struct kv_node *n = &t->nodes[node];
-    while (!n->has_key) {
-        uint32_t i = node;
-        while (t->nodes[i].parent != KV_NODE_NONE && !t->nodes[t->nodes[i].parent].has_key)
-            i = t->nodes[i].parent;
-        struct kv_node *first = &t->nodes[i];
-        must(first->count == KV_PAGE_TOKENS);
-        kv_tier_key(&first->key,
-                    first->parent == KV_NODE_NONE ? NULL : &t->nodes[first->parent].key,
-                    kv_trie_scope_name(t, first->scope), first->tokens);
-        first->has_key = true;
+    uint32_t count = 0;
+    for (uint32_t i = node; i != KV_NODE_NONE && !t->nodes[i].has_key; i = t->nodes[i].parent)
+        t->way[count++] = i;
+    while (count) {
+        struct kv_node *n = &t->nodes[t->way[--count]];
+        must(n->count == KV_PAGE_TOKENS);
+        kv_tier_key(&n->key, n->parent == KV_NODE_NONE ? NULL : &t->nodes[n->parent].key,
+                    kv_trie_scope_name(t, n->scope), n->tokens);
+        n->has_key = true;
     }
-    return &n->key;
+    return &t->nodes[node].key;
 }
 
 /* --- insert -------------------------------------------------------------------------------- */

@@ -59,6 +59,7 @@ struct kv_trie {
     const struct kv_layout *layout;
     struct kv_node *nodes;
     uint32_t nodes_max, free; /* free: list by next */
+    uint32_t *way;            /* [nodes_max] scratch: from a node up */
     uint32_t oldest, newest, root_child;
     uint64_t clock;
     struct map by_tokens; /* full nodes: hash of parent, scope, tokens -> node */

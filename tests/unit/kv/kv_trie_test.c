@@ -204,6 +204,27 @@ static void test_scopes_do_not_see_each_other_but_all_see_the_public(void **stat
     assert_int_equal(kv_pool_used(&pool, 0), 4);
 }
 
+static void test_a_key_names_scope_and_all_tokens_whichever_node_is_asked_first(void **state)
+{
+    (void)state;
+    struct talk k;
+    struct kv_key want[12];
+    uint32_t nodes[12];
+    talk_init(&k);
+    talk_say(&k, 100, 5 * KV_PAGE_TOKENS);
+    talk_store(&k, STR(""));
+    talk_say(&k, 700, 7 * KV_PAGE_TOKENS);
+    talk_store(&k, STR("alice"));
+    assert_int_equal(kv_trie_path(&trie, STR("alice"), k.tokens, k.count, nodes), 12);
+    for (uint32_t i = 0; i < 12; i++) /* what all see is of no scope */
+        kv_tier_key(&want[i], i ? &want[i - 1] : NULL, i < 5 ? STR("") : STR("alice"),
+                    k.tokens + i * KV_PAGE_TOKENS);
+    static const uint32_t order[] = {7, 11, 3, 0, 8, 12};
+    for (uint32_t i = 0; order[i] < 12; i++)
+        assert_memory_equal(kv_trie_key(&trie, nodes[order[i]]), &want[order[i]], sizeof *want);
+    talk_free(&k);
+}
+
 static void test_the_oldest_conversation_goes_first_and_from_its_end(void **state)
 {
     (void)state;
@@ -368,6 +389,7 @@ int main(void)
         TEST(test_a_longer_end_replaces_the_one_it_begins_with, setup),
         TEST(test_an_unfinished_page_is_left_out_while_it_is_written, setup),
         TEST(test_scopes_do_not_see_each_other_but_all_see_the_public, setup),
+        TEST(test_a_key_names_scope_and_all_tokens_whichever_node_is_asked_first, setup),
         TEST(test_the_oldest_conversation_goes_first_and_from_its_end, setup),
         TEST(test_pages_in_use_and_pinned_ones_are_never_evicted, setup),
         TEST(test_a_heavy_prefix_outlives_a_light_one_of_the_same_age, setup),
