@@ -14,37 +14,39 @@
 
 struct cmd_cache {
     struct buf *out;
+    struct json_writer json; /* into out */
     bool is_json;
     uint32_t parts;
     uint64_t bytes;
-    str model; /* clean: of this name only */
-    char names[256][TIER_PARTS_NAME_SIZE]; /* parts of the model */
-    uint32_t names_count;
 };
-
-static void cmd_cache_quote(struct buf *out, str text)
-{
-    struct json_writer w = json_writer(out);
-    json_put_text(&w, text);
-}
 
 static str cmd_cache_model(const struct tier_part *p)
 {
     return p->has_header ? str_of(p->header.model) : STR("");
 }
 
-static void cmd_cache_put_part(struct cmd_cache *x, const struct tier_part *p)
+static void cmd_cache_put_json(struct json_writer *w, const struct tier_part *p)
 {
-    if (x->is_json) {
-        buf_add_z(x->out, x->parts ? ",{\"model\":" : "{\"model\":");
-        cmd_cache_quote(x->out, cmd_cache_model(p));
-        buf_add_z(x->out, ",\"build\":");
-        cmd_cache_quote(x->out, p->has_header ? str_of(p->header.build) : STR(""));
-        buf_printf(x->out, ",\"owner\":\"%s\",\"bytes\":%llu,\"files\":%u,\"used_at\":%lld,"
-                   "\"in_use\":%s}", p->name, (unsigned long long)p->bytes, p->files,
-                   (long long)p->used_s, p->is_locked ? "true" : "false");
-        return;
-    }
+    json_open_object(w);
+    json_key_z(w, "model");
+    json_put_text(w, cmd_cache_model(p));
+    json_key_z(w, "build");
+    json_put_text(w, p->has_header ? str_of(p->header.build) : STR(""));
+    json_key_z(w, "owner");
+    json_put_text_z(w, p->name);
+    json_key_z(w, "bytes");
+    json_put_u64(w, p->bytes);
+    json_key_z(w, "files");
+    json_put_u64(w, p->files);
+    json_key_z(w, "used_at");
+    json_put_i64(w, p->used_s);
+    json_key_z(w, "in_use");
+    json_put_bool(w, p->is_locked);
+    json_close_object(w);
+}
+
+static void cmd_cache_put_line(struct cmd_cache *x, const struct tier_part *p)
+{
     if (!x->parts)
         buf_add_z(x->out, "MODEL                             SIZE  FILES  LAST USE  STATE\n");
     struct buf size;
@@ -65,7 +67,10 @@ static void cmd_cache_on_part(void *ctx, const struct tier_part *p)
     struct cmd_cache *x = ctx;
     if (!p->files && !p->is_locked)
         return;
-    cmd_cache_put_part(x, p);
+    if (x->is_json)
+        cmd_cache_put_json(&x->json, p);
+    else
+        cmd_cache_put_line(x, p);
     x->parts++;
     x->bytes += p->bytes;
 }
@@ -73,9 +78,10 @@ static void cmd_cache_on_part(void *ctx, const struct tier_part *p)
 static bool cmd_cache_put_dir(struct cmd_cache *x, str dir, struct err *e)
 {
     if (x->is_json) {
-        buf_add_z(x->out, "{\"dir\":");
-        cmd_cache_quote(x->out, dir);
-        buf_add_z(x->out, ",\"parts\":[");
+        json_key_z(&x->json, "dir");
+        json_put_text(&x->json, dir);
+        json_key_z(&x->json, "parts");
+        json_open_array(&x->json);
     } else {
         buf_add_z(x->out, "directory ");
         buf_add_printable(x->out, dir);
@@ -84,7 +90,9 @@ static bool cmd_cache_put_dir(struct cmd_cache *x, str dir, struct err *e)
     if (!tier_parts_list(dir.p, cmd_cache_on_part, x, e))
         return false;
     if (x->is_json) {
-        buf_printf(x->out, "],\"bytes\":%llu", (unsigned long long)x->bytes);
+        json_close_array(&x->json);
+        json_key_z(&x->json, "bytes");
+        json_put_u64(&x->json, x->bytes);
     } else if (!x->parts) {
         buf_add_z(x->out, "nothing is stored\n");
     }
@@ -100,18 +108,21 @@ static bool cmd_cache_put_server(struct cmd_context *c, struct cmd_cache *x, str
     struct daemon_answer answer;
     if (!daemon_find(c, &d, e))
         return false;
-    if (!daemon_ask(&d, &q, &answer, e)) {
-        if (e->code != ERR_CONNECT)
-            return false;
-        buf_add_z(x->out, x->is_json ? ",\"server\":null}\n" : "");
+    bool is_there = daemon_ask(&d, &q, &answer, e);
+    if (!is_there && e->code != ERR_CONNECT)
+        return false;
+    if (x->is_json)
+        json_key_z(&x->json, "server");
+    if (!is_there) {
+        if (x->is_json)
+            json_put_null(&x->json);
         return true;
     }
     bool ok = answer.status == 200 || daemon_refused(&answer, e);
-    if (ok) {
-        buf_add_z(x->out, x->is_json ? ",\"server\":" : "server ");
-        buf_add(x->out, buf_view(&answer.body));
-        buf_add_z(x->out, x->is_json ? "}\n" : "\n");
-    }
+    if (ok && x->is_json)
+        json_put_raw(&x->json, buf_view(&answer.body));
+    else if (ok)
+        buf_printf(x->out, "server %.*s\n", STR_ARG(buf_view(&answer.body)));
     buf_deinit(&answer.body);
     return ok;
 }
@@ -119,10 +130,18 @@ static bool cmd_cache_put_server(struct cmd_context *c, struct cmd_cache *x, str
 static bool cmd_cache_show(struct cmd_context *c, struct err *e)
 {
     struct buf out;
-    struct cmd_cache x = {.out = &out, .is_json = cmd_bool(c, "json")};
+    struct cmd_cache x = {.out = &out, .json = json_writer(&out), .is_json = cmd_bool(c, "json")};
     buf_init(&out, CMD_CACHE_OUT_MAX);
+    if (x.is_json)
+        json_open_object(&x.json);
     bool ok = cmd_cache_put_dir(&x, spill_dir(c->config, c->arena), e) &&
               cmd_cache_put_server(c, &x, e);
+    if (ok && x.is_json) {
+        json_close_object(&x.json);
+        buf_add_byte(&out, '\n');
+    }
+    if (ok && out.full)
+        ok = err_set(e, ERR_LIMIT, "cache: more than %zu bytes to show", CMD_CACHE_OUT_MAX);
     if (ok)
         fwrite(out.p, 1, out.len, stdout);
     fflush(stdout);
@@ -130,34 +149,48 @@ static bool cmd_cache_show(struct cmd_context *c, struct err *e)
     return ok;
 }
 
+struct cmd_cache_parts { /* of one model */
+    str model;
+    char (*names)[TIER_PARTS_NAME_SIZE]; /* [TIER_PARTS_MAX], as many as a list tells */
+    uint32_t count;
+};
+
 static void cmd_cache_on_model(void *ctx, const struct tier_part *p)
 {
-    struct cmd_cache *x = ctx;
-    if (str_eq(cmd_cache_model(p), x->model) && x->names_count < countof(x->names))
-        memcpy(x->names[x->names_count++], p->name, sizeof p->name);
+    struct cmd_cache_parts *x = ctx;
+    if (str_eq(cmd_cache_model(p), x->model))
+        memcpy(x->names[x->count++], p->name, sizeof p->name);
+}
+
+static bool cmd_cache_clean_model(struct cmd_context *c, str dir, uint64_t *sum, struct err *e)
+{
+    struct cmd_cache_parts x = {.model = cmd_text(c, "model")};
+    x.names = arena_alloc_array(c->arena, TIER_PARTS_MAX, sizeof *x.names);
+    if (!x.names)
+        return err_set(e, ERR_MEMORY, "cache clean: no memory");
+    if (!tier_parts_list(dir.p, cmd_cache_on_model, &x, e))
+        return false;
+    if (!x.count)
+        return err_set(e, ERR_NOT_FOUND, "cache clean: nothing of '%.*s' in %.*s",
+                       STR_ARG(x.model), STR_ARG(dir));
+    for (uint32_t i = 0; i < x.count; i++) {
+        uint64_t bytes = 0;
+        if (!tier_parts_clean(dir.p, x.names[i], &bytes, e))
+            return false;
+        *sum += bytes;
+    }
+    return true;
 }
 
 static bool cmd_cache_clean(struct cmd_context *c, struct err *e)
 {
     str dir = spill_dir(c->config, c->arena);
-    struct cmd_cache x = {.model = cmd_text(c, "model")};
-    uint64_t bytes = 0, sum = 0;
-    if (x.model.len && cmd_bool(c, "all"))
+    uint64_t sum = 0;
+    bool is_one = cmd_text(c, "model").len != 0;
+    if (is_one && cmd_bool(c, "all"))
         return err_set(e, ERR_USAGE, "cache clean: -model or -all, not both");
-    bool ok = true;
-    if (!x.model.len) {
-        ok = tier_parts_clean(dir.p, "*", &sum, e);
-    } else {
-        ok = tier_parts_list(dir.p, cmd_cache_on_model, &x, e);
-        if (ok && !x.names_count)
-            return err_set(e, ERR_NOT_FOUND, "cache clean: nothing of '%.*s' in %.*s",
-                           STR_ARG(x.model), STR_ARG(dir));
-    }
-    for (uint32_t i = 0; ok && i < x.names_count; i++) {
-        ok = tier_parts_clean(dir.p, x.names[i], &bytes, e);
-        sum += bytes;
-    }
-    if (!ok)
+    if (is_one ? !cmd_cache_clean_model(c, dir, &sum, e)
+               : !tier_parts_clean(dir.p, "*", &sum, e))
         return false;
     struct buf size;
     buf_init(&size, 64);

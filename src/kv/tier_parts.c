@@ -188,27 +188,34 @@ struct tier_parts_walk {
     void (*on_part)(void *ctx, const struct tier_part *p);
     void *ctx;
     uint32_t count;
+    bool is_cut;
 };
 
 static bool tier_parts_walk_one(void *ctx, int top, const char *name)
 {
     struct tier_parts_walk *w = ctx;
     struct tier_part p;
-    if (tier_parts_look(top, name, &p)) {
-        w->on_part(w->ctx, &p);
-        w->count++;
-    }
-    return w->count < TIER_PARTS_MAX;
+    if (!tier_parts_look(top, name, &p))
+        return true;
+    w->is_cut = w->count == TIER_PARTS_MAX;
+    if (w->is_cut)
+        return false;
+    w->on_part(w->ctx, &p);
+    w->count++;
+    return true;
 }
 
 bool tier_parts_list(const char *dir, void (*on_part)(void *ctx, const struct tier_part *p),
                      void *ctx, struct err *e)
 {
-    struct tier_parts_walk w = {on_part, ctx, 0};
+    struct tier_parts_walk w = {.on_part = on_part, .ctx = ctx};
     int top = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (top < 0)
         return errno == ENOENT || err_set_errno(e, errno, "%s", dir);
     tier_parts_each(top, tier_parts_walk_one, &w);
+    if (w.is_cut)
+        return err_set(e, ERR_LIMIT, "%s: more than %u models were used with it; `shoal cache "
+                       "clean` deletes so many at once", dir, TIER_PARTS_MAX);
     return true;
 }
 
@@ -275,7 +282,7 @@ uint64_t tier_parts_trim(const char *dir, const struct tier_owner *keep, uint64_
     tier_parts_name(name, keep);
     for (uint32_t i = 0; i < TIER_PARTS_MAX; i++) {
         struct tier_parts_oldest o = {.keep = name};
-        if (!tier_parts_list(dir, tier_parts_on_old, &o, &ignored))
+        if (!tier_parts_list(dir, tier_parts_on_old, &o, &ignored) && ignored.code != ERR_LIMIT)
             return 0;
         bytes = o.bytes;
         if (bytes <= bytes_max || !o.is_found || !tier_parts_delete(dir, o.part.name, false))
@@ -317,7 +324,7 @@ bool tier_parts_clean(const char *dir, const char *name, uint64_t *bytes, struct
     n.names = calloc(TIER_PARTS_MAX, sizeof *n.names);
     bool ok = n.names ? tier_parts_list(dir, tier_parts_on_name, &n, e)
                       : err_set(e, ERR_MEMORY, "cache: no memory");
-    for (uint32_t i = 0; ok && i < n.count; i++)
+    for (uint32_t i = 0; i < n.count; i++) /* of too many those that were listed */
         if (!tier_parts_delete(dir, n.names[i], true))
             ok = err_set(e, ERR_IO, "%s/%s: cannot be deleted", dir, n.names[i]);
     if (ok)

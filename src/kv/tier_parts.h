@@ -43,7 +43,8 @@ BASE_USE_RESULT bool tier_parts_take(struct tier_parts_lock *l, const char *dir,
                                      const struct tier_owner *owner, struct err *e);
 void tier_parts_give(struct tier_parts_lock *l); /* also after a failed take */
 
-/* Calls on_part for each part; a directory that is not there holds none. */
+/* Calls on_part for each part; a directory that is not there holds none. ERR_LIMIT: there are more
+ * than TIER_PARTS_MAX, and on_part was called for so many. */
 BASE_USE_RESULT bool tier_parts_list(const char *dir,
                                      void (*on_part)(void *ctx, const struct tier_part *p),
                                      void *ctx, struct err *e);
@@ -51,7 +52,7 @@ BASE_USE_RESULT bool tier_parts_list(const char *dir,
  * together take at most bytes_max. Returns what the others take then. */
 uint64_t tier_parts_trim(const char *dir, const struct tier_owner *keep, uint64_t bytes_max);
 /* Deletes the part of this name, or all of them ("*"), and says how many bytes they had. ERR_LIMIT:
- * a process uses the directory. */
+ * a process uses the directory, or there are more than a list tells: those were deleted. */
 BASE_USE_RESULT bool tier_parts_clean(const char *dir, const char *name, uint64_t *bytes,
                                       struct err *e);
 

@@ -3,6 +3,7 @@ to the files, only time is lost."""
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -211,6 +212,21 @@ def test_cache_shows_the_directory_and_clean_refuses_while_it_is_in_use(tmp_path
     assert done.returncode == 0 and done.stdout.endswith("freed\n"), done
     assert not pages_of(spill)
     assert "nothing is stored" in shoal(spill, "cache", "-addr", "127.0.0.1:1").stdout
+
+
+def test_clean_deletes_every_part_of_a_model(tmp_path):
+    """More of them than a table of some hundred: each build of the program leaves one."""
+    spill = tmp_path / "spill"
+    with started(tmp_path, spill) as server:
+        ask(server)
+    part = pages_of(spill)[0].parent
+    for i in range(300):
+        shutil.copytree(part, spill / f"{i:032x}")
+    raw = json.loads(shoal(spill, "cache", "-json", "-addr", "127.0.0.1:1").stdout)
+    assert len(raw["parts"]) == 301 and {p["model"] for p in raw["parts"]} == {"llama"}
+    done = shoal(spill, "cache", "clean", "-model", "llama")
+    assert done.returncode == 0, done
+    assert not pages_of(spill)
 
 
 def test_off_writes_nothing(tmp_path):
