@@ -48,7 +48,11 @@ struct tier_ticket { /* buffer NONE: the page is lost */
     bool is_used, is_told, is_lost;
 };
 
-struct tier_file { struct tier_header header; bool is_there, is_bad; };
+struct tier_file { /* busy: orders under way */
+    struct tier_header header;
+    uint32_t busy;
+    bool is_there, is_bad;
+};
 
 struct tier_places { /* of a group */
     uint32_t *free; /* [free_count] */
@@ -69,7 +73,7 @@ struct kv_tier {
     struct tier_ticket tickets[TIER_TICKETS];
     uint32_t told; /* tickets whose answer waits to be taken */
     uint64_t clock;
-    int64_t full_until_ns;
+    int64_t full_until_ns, floor_until_ns; /* no write, no further file before that */
     uint32_t read_errors;
     struct kv_tier_stats stats;
 };
@@ -197,15 +201,6 @@ bool kv_tier_has(const struct kv_tier *t, const struct kv_key *key, uint32_t gro
     return i != KV_TIER_NONE && kv_tier_can_read(t, &t->entries[i]);
 }
 
-bool kv_tier_is_safe(const struct kv_tier *t, const struct kv_key *key, uint32_t group)
-{
-    uint32_t i = kv_tier_find(t, key, group);
-    if (i == KV_TIER_NONE)
-        return false;
-    return kv_tier_uses_disk(t) ? t->entries[i].place != KV_TIER_NONE
-                                : t->entries[i].buffer != KV_TIER_NONE;
-}
-
 /* --- buffers ------------------------------------------------------------------------------- */
 
 static void kv_tier_set_state(struct kv_tier *t, struct tier_buffer *b, enum tier_state state)
@@ -272,8 +267,6 @@ uint32_t kv_tier_room(const struct kv_tier *t, uint32_t group)
     return room;
 }
 
-uint32_t kv_tier_busy(const struct kv_tier *t) { return t->busy; }
-
 /* --- places in files ----------------------------------------------------------------------- */
 
 /* What it saves: the work of its tokens (attention makes deep pages dearer) by the bytes it takes,
@@ -309,6 +302,7 @@ static bool kv_tier_start(struct kv_tier *t, const struct tier_order *o)
     if (!t->o.disk->start(t->o.disk->self, o))
         return false;
     t->busy++;
+    t->files[o->file].busy++;
     t->writes_busy += o->kind == TIER_ORDER_WRITE || o->kind == TIER_ORDER_TOUCH;
     return true;
 }
@@ -321,13 +315,19 @@ static void kv_tier_add_places(struct kv_tier *t, uint32_t group, uint32_t file,
     g->places += slots;
 }
 
+static bool kv_tier_is_before(const struct kv_tier *t, int64_t until_ns)
+{
+    return until_ns && chrono_ns(&t->o.clock) < until_ns;
+}
+
 static bool kv_tier_make_file(struct kv_tier *t, uint32_t group)
 {
     struct tier_places *g = &t->groups[group];
     uint32_t file = 0;
-    while (file < TIER_DISK_FILES_MAX && t->files[file].is_there)
+    while (file < TIER_DISK_FILES_MAX && (t->files[file].is_there || t->files[file].busy))
         file++;
-    if (file == TIER_DISK_FILES_MAX || g->places + g->file_slots > g->places_max)
+    if (file == TIER_DISK_FILES_MAX || g->places + g->file_slots > g->places_max ||
+        kv_tier_is_before(t, t->floor_until_ns))
         return false;
     struct tier_order o = {.kind = TIER_ORDER_MAKE, .file = file,
                            .floor_bytes = t->o.floor_bytes};
@@ -337,16 +337,19 @@ static bool kv_tier_make_file(struct kv_tier *t, uint32_t group)
     memcpy(o.header.model, t->o.model, base_min(strlen(t->o.model), sizeof o.header.model - 1));
     if (!kv_tier_start(t, &o))
         return false;
-    t->files[file] = (struct tier_file){.header = o.header, .is_there = true};
+    t->files[file].header = o.header;
+    t->files[file].is_there = true;
+    t->files[file].is_bad = false;
     t->stats.files++;
     kv_tier_add_places(t, group, file, g->file_slots);
     return true;
 }
 
+/* Where no file may be added the worst page makes way. */
 static uint32_t kv_tier_take_place(struct kv_tier *t, uint32_t group)
 {
     struct tier_places *g = &t->groups[group];
-    if (t->full_until_ns && chrono_ns(&t->o.clock) < t->full_until_ns)
+    if (kv_tier_is_before(t, t->full_until_ns))
         return KV_TIER_NONE;
     if (!g->free_count && !kv_tier_make_file(t, group)) {
         uint32_t worst = kv_tier_worst(t, group);
@@ -358,12 +361,14 @@ static uint32_t kv_tier_take_place(struct kv_tier *t, uint32_t group)
     return g->free_count ? g->free[--g->free_count] : KV_TIER_NONE;
 }
 
-/* A file that could not be made: its places are none. */
-static void kv_tier_lose_file(struct kv_tier *t, uint32_t file, uint32_t group)
+/* A file that could not be made: its places are none. Its number is used again, once the pages
+ * that were on their way there have come back, unless somebody else's file has it. */
+static void kv_tier_lose_file(struct kv_tier *t, const struct tier_order *o)
 {
-    struct tier_places *g = &t->groups[group];
-    uint32_t kept = 0;
+    uint32_t file = o->file, kept = 0;
+    struct tier_places *g = &t->groups[o->header.group];
     t->files[file].is_bad = true;
+    t->files[file].is_there = o->error == EEXIST;
     for (uint32_t i = 0; i < g->free_count; i++)
         if (g->free[i] / TIER_FORMAT_SLOTS_MAX != file)
             g->free[kept++] = g->free[i];
@@ -416,8 +421,11 @@ void *kv_tier_put(struct kv_tier *t, const struct kv_tier_page *p)
     must(t->filling == KV_TIER_NONE && p->group < t->o.layout->groups_count);
     if (!kv_tier_uses_disk(t) && !t->o.keeps_ram)
         return NULL;
-    if (kv_tier_find(t, &p->key, p->group) != KV_TIER_NONE)
+    uint32_t old = kv_tier_find(t, &p->key, p->group);
+    if (old != KV_TIER_NONE && kv_tier_can_read(t, &t->entries[old]))
         return NULL;
+    if (old != KV_TIER_NONE) /* only the disk has it, and that is switched off */
+        kv_tier_remove(t, old, true);
     uint32_t buffer = kv_tier_take_buffer(t, p->group);
     uint32_t i = buffer == KV_TIER_NONE ? KV_TIER_NONE : kv_tier_add(t, p);
     if (i == KV_TIER_NONE) {
@@ -444,7 +452,6 @@ void kv_tier_put_end(struct kv_tier *t, bool is_filled)
         kv_tier_drop_buffer(t, buffer);
         return;
     }
-    t->stats.puts++;
     kv_tier_write(t, buffer);
 }
 
@@ -523,7 +530,6 @@ static void kv_tier_on_write(struct kv_tier *t, const struct tier_order *o)
         n->is_written = true;
         t->stats.writes++;
         t->stats.bytes_written += o->header.page_size;
-        kv_tier_rate(&t->stats.write_bytes_per_s, o);
     } else {
         t->stats.disk_bytes -= o->header.page_size;
         kv_tier_free_place(t, n->id.group, n->place);
@@ -573,6 +579,7 @@ static void kv_tier_on_read(struct kv_tier *t, const struct tier_order *o)
 static void kv_tier_on_order(struct kv_tier *t, const struct tier_order *o)
 {
     t->busy--;
+    t->files[o->file].busy--;
     switch (o->kind) {
     case TIER_ORDER_WRITE:
         t->writes_busy--;
@@ -587,9 +594,9 @@ static void kv_tier_on_order(struct kv_tier *t, const struct tier_order *o)
     case TIER_ORDER_MAKE:
         if (o->error == 0)
             return;
-        kv_tier_lose_file(t, o->file, o->header.group);
+        kv_tier_lose_file(t, o);
         if (o->error == ENOSPC || o->error == EDQUOT)
-            t->full_until_ns = chrono_ns(&t->o.clock) + TIER_FULL_NS;
+            t->floor_until_ns = chrono_ns(&t->o.clock) + TIER_FULL_NS;
         else if (o->error != EEXIST)
             kv_tier_switch_off(t, o);
         return;
@@ -628,6 +635,17 @@ static void kv_tier_drain(struct kv_tier *t, int64_t until_ns, uint32_t writes_m
     }
 }
 
+/* A full queue is waited for until half of it is done. */
+static bool kv_tier_start_late(struct kv_tier *t, const struct tier_order *o, int64_t until_ns)
+{
+    while (kv_tier_uses_disk(t) && !kv_tier_start(t, o)) {
+        if (!t->writes_busy || chrono_ns(&t->o.clock) >= until_ns)
+            return false;
+        kv_tier_drain(t, until_ns, t->writes_busy / 2);
+    }
+    return kv_tier_uses_disk(t);
+}
+
 void kv_tier_flush(struct kv_tier *t, int64_t timeout_ms)
 {
     int64_t until_ns = chrono_ns(&t->o.clock) + timeout_ms * 1000000;
@@ -639,9 +657,9 @@ void kv_tier_flush(struct kv_tier *t, int64_t timeout_ms)
         if (!n->is_touched || !n->is_written || n->place == KV_TIER_NONE)
             continue;
         struct tier_order o = kv_tier_order(t, TIER_ORDER_TOUCH, i);
+        if (!kv_tier_start_late(t, &o, until_ns))
+            break;
         n->is_touched = false;
-        if (!kv_tier_start(t, &o))
-            kv_tier_drain(t, until_ns, TIER_DISK_ORDERS_MAX / 2);
     }
     kv_tier_drain(t, until_ns, 0);
 }
@@ -673,7 +691,8 @@ static void kv_tier_read_table(struct kv_tier *t, uint32_t file, const struct ti
         t->stats.disk_bytes += h->page_size;
     }
     g->places += h->slots;
-    t->files[file] = (struct tier_file){.header = *h, .is_there = true};
+    t->files[file].header = *h;
+    t->files[file].is_there = true;
     t->stats.files++;
 }
 

@@ -63,9 +63,6 @@ struct kv_tier_page {
 
 /* Whether the page is, or is being, kept. Counts as no use. */
 bool kv_tier_has(const struct kv_tier *t, const struct kv_key *key, uint32_t group);
-/* Whether it would outlive this process: it is in a file, or on its way there; without a disk: as
- * kv_tier_has. */
-bool kv_tier_is_safe(const struct kv_tier *t, const struct kv_key *key, uint32_t group);
 
 /* A buffer of page_size[group] bytes for a page that is not there: the caller fills it and calls
  * kv_tier_put_end before anything else of the tier. NULL: it is there already, no buffer is free
@@ -95,18 +92,15 @@ struct kv_tier_stats {
     uint64_t ram_bytes, ram_limit;       /* pages held in buffers */
     uint64_t disk_bytes, disk_limit;     /* in slots that are taken */
     uint32_t files, entries;
-    uint64_t puts, refused;              /* refused: no buffer was free */
+    uint64_t refused;                    /* no buffer was free */
     uint64_t reads, writes, bytes_read, bytes_written;
     uint64_t bad_sums, bad_files, errors, evictions;
     double read_bytes_per_s;             /* recent, 0: not measured */
-    double write_bytes_per_s;
     bool is_off;                         /* the disk, by errors */
     char why[ERR_TEXT_MAX];              /* it is off */
 };
 void kv_tier_stats(const struct kv_tier *t, struct kv_tier_stats *out);
 /* Buffers that a put or a get could take now. */
 uint32_t kv_tier_room(const struct kv_tier *t, uint32_t group);
-/* Orders under way. */
-uint32_t kv_tier_busy(const struct kv_tier *t);
 
 #endif

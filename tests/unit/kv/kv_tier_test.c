@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,13 @@
 
 #define PAGE 6000u
 #define WINDOW_PAGE 2000u
+#define SMALL_LIMIT (40 * (8192 + 4096 + 2 * TIER_FORMAT_RECORD_SIZE)) /* files of a few slots */
 
 static char dir[64];
 static struct kv_layout layout;
+static uint64_t floor_bytes;    /* of what is opened next */
+static struct chrono_fake fake; /* ... its clock, if has_fake */
+static bool has_fake;
 
 struct world {
     struct mem mem;
@@ -27,12 +32,53 @@ struct world {
     struct kv_tier *tier;
 };
 
+/* Stands between the tier and its disk: a short queue, writes that fail, what was ordered. */
+static struct {
+    struct tier_disk real;
+    uint32_t under_way, under_way_max;
+    bool writes_fail;
+    uint32_t orders[TIER_ORDER_TOUCH + 1], file_last;
+} between;
+
+static bool between_start(void *self, const struct tier_order *o)
+{
+    if (between.under_way == between.under_way_max || !between.real.start(self, o))
+        return false;
+    between.under_way++;
+    between.orders[o->kind]++;
+    if (o->file > between.file_last)
+        between.file_last = o->file;
+    return true;
+}
+
+static bool between_next(void *self, struct tier_order *out)
+{
+    if (!between.real.next(self, out))
+        return false;
+    between.under_way--;
+    if (between.writes_fail && out->kind == TIER_ORDER_WRITE)
+        out->error = EIO;
+    return true;
+}
+
+static void put_between(struct world *w)
+{
+    memset(&between, 0, sizeof between);
+    between.real = w->disk;
+    between.under_way_max = TIER_DISK_ORDERS_MAX;
+    w->disk.start = between_start;
+    w->disk.next = between_next;
+}
+
 static int setup(void **state)
 {
     (void)state;
     snprintf(dir, sizeof dir, "/tmp/shoal-tier-XXXXXX");
     layout = (struct kv_layout){.groups_count = 2, .window = {0, 64},
                                 .page_size = {PAGE, WINDOW_PAGE}};
+    floor_bytes = 0;
+    has_fake = false;
+    fake = (struct chrono_fake){.unix_ms_at_zero = 1000000};
     return mkdtemp(dir) ? 0 : -1;
 }
 
@@ -58,7 +104,9 @@ static void open_sized(struct world *w, uint64_t owner, uint64_t disk_bytes, boo
     struct kv_tier_options o = {.layout = &layout, .ram_bytes = 16 * (PAGE + WINDOW_PAGE),
                                 .keeps_ram = keeps_ram, .disk = &w->disk,
                                 .disk_bytes = disk_bytes, .owner = d.owner, .build = "b",
-                                .model = "m", .mem = &w->mem, .clock = chrono_real};
+                                .model = "m", .mem = &w->mem, .floor_bytes = floor_bytes,
+                                .clock = has_fake ? chrono_fake_clock(&fake) : chrono_real};
+    put_between(w);
     if (!kv_tier_init(&w->tier, &o, &e))
         fail_msg("%s", e.text);
 }
@@ -71,7 +119,7 @@ static void open_world(struct world *w, uint64_t owner)
 static void close_world(struct world *w)
 {
     kv_tier_flush(w->tier, 5000);
-    assert_int_equal(kv_tier_busy(w->tier), 0);
+    assert_int_equal(between.under_way, 0);
     tier_disk_close(&w->disk);
     kv_tier_free(w->tier);
     mem_deinit(&w->mem);
@@ -167,7 +215,7 @@ static void test_pages_come_back_after_a_restart(void **state)
             struct kv_tier_page p = page_of(5, n, g, STR("a"));
             assert_true(put(&w, &p));
             assert_false(put(&w, &p)); /* it is there */
-            assert_true(kv_tier_is_safe(w.tier, &p.key, g));
+            assert_true(kv_tier_has(w.tier, &p.key, g));
         }
     close_world(&w);
     open_world(&w, 1);
@@ -303,7 +351,7 @@ static void test_past_the_limit_the_page_used_longest_ago_goes(void **state)
     (void)state;
     struct world w;
     struct kv_tier_stats s;
-    const uint64_t limit = 40 * (8192 + 4096 + 2 * TIER_FORMAT_RECORD_SIZE);
+    const uint64_t limit = SMALL_LIMIT;
     struct kv_tier_page kept = page_of(1, 0, 0, STR(""));
     open_sized(&w, 1, limit, false);
     put(&w, &kept);
@@ -378,6 +426,103 @@ static void test_without_a_disk_pages_live_as_long_as_there_are_buffers(void **s
     mem_deinit(&w.mem);
 }
 
+/* What the disk has done is taken; no page is waited for. */
+static void settle(struct world *w)
+{
+    struct kv_tier_got got;
+    while (between.under_way) {
+        w->disk.wait(w->disk.self, 1000);
+        assert_false(kv_tier_next(w->tier, &got));
+    }
+}
+
+static void test_below_the_floor_its_own_slots_are_used_again(void **state)
+{
+    (void)state;
+    struct world w;
+    struct kv_tier_stats s;
+    char path[160];
+    open_sized(&w, 1, SMALL_LIMIT, false);
+    struct kv_tier_page first = page_of(1000, 0, 0, STR(""));
+    put(&w, &first);
+    settle(&w);
+    file_path(path, sizeof path, 1, 0);
+    uint32_t slots = slots_of(path);
+    for (uint32_t n = 1; n < slots; n++) {
+        struct kv_tier_page p = page_of(1000 * (int32_t)(n + 1), 0, 0, STR(""));
+        put(&w, &p);
+        settle(&w);
+    }
+    close_world(&w);
+    floor_bytes = UINT64_MAX / 2; /* more than any disk has free */
+    has_fake = true;
+    open_sized(&w, 1, SMALL_LIMIT, false);
+    for (int32_t n = 0; n < 20; n++) {
+        struct kv_tier_page p = page_of(900000 + 1000 * n, 0, 0, STR(""));
+        assert_true(put(&w, &p)); /* the first one is written into a file that cannot be made */
+        settle(&w);
+        assert_int_equal(kv_tier_has(w.tier, &p.key, 0), n > 0);
+    }
+    assert_int_equal(between.orders[TIER_ORDER_MAKE], 1);
+    kv_tier_stats(w.tier, &s);
+    assert_int_equal(s.entries, slots);
+    assert_int_equal(s.files, 1);
+    assert_false(s.is_off);
+    for (int32_t n = 0; n < 20; n++) { /* it asks again, and numbers of files do not run out */
+        struct kv_tier_page p = page_of(2000000 + 1000 * n, 0, 0, STR(""));
+        chrono_fake_add_ms(&fake, 31000);
+        put(&w, &p);
+        settle(&w);
+    }
+    assert_int_equal(between.orders[TIER_ORDER_MAKE], 21);
+    assert_int_equal(between.file_last, 1);
+    close_world(&w);
+}
+
+static void test_what_only_a_lost_disk_has_can_be_kept_in_ram_again(void **state)
+{
+    (void)state;
+    struct world w;
+    struct kv_tier_stats s;
+    struct kv_tier_page p = page_of(5, 0, 0, STR(""));
+    open_sized(&w, 1, 4u << 20, true);
+    put(&w, &p);
+    settle(&w);
+    for (int32_t n = 0; n < 40; n++) { /* others take its buffer */
+        struct kv_tier_page other = page_of(1000 * (n + 1), 0, 0, STR(""));
+        between.writes_fail = n == 39;
+        put(&w, &other);
+        settle(&w);
+    }
+    kv_tier_stats(w.tier, &s);
+    assert_true(s.is_off);
+    assert_false(kv_tier_has(w.tier, &p.key, 0));
+    assert_true(put(&w, &p));
+    assert_int_equal(get(&w, &p), 1);
+    close_world(&w);
+}
+
+static void test_a_flush_stores_every_use_though_the_queue_is_short(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 1);
+    for (int32_t n = 0; n < 30; n++) {
+        struct kv_tier_page p = page_of(1000 * (n + 1), 0, 0, STR(""));
+        assert_true(put(&w, &p));
+        settle(&w);
+    }
+    for (int32_t n = 0; n < 30; n++) {
+        struct kv_tier_page p = page_of(1000 * (n + 1), 0, 0, STR(""));
+        kv_tier_touch(w.tier, &p.key, 0);
+    }
+    between.under_way_max = 4;
+    kv_tier_flush(w.tier, 60000);
+    assert_int_equal(between.orders[TIER_ORDER_TOUCH], 30);
+    close_world(&w);
+    assert_int_equal(between.orders[TIER_ORDER_TOUCH], 30); /* once */
+}
+
 static void test_a_second_process_is_refused_by_name(void **state)
 {
     (void)state;
@@ -448,6 +593,9 @@ int main(void)
         CASE(test_past_the_limit_the_page_used_longest_ago_goes),
         CASE(test_buffers_that_are_a_tier_answer_without_the_disk),
         CASE(test_without_a_disk_pages_live_as_long_as_there_are_buffers),
+        CASE(test_below_the_floor_its_own_slots_are_used_again),
+        CASE(test_what_only_a_lost_disk_has_can_be_kept_in_ram_again),
+        CASE(test_a_flush_stores_every_use_though_the_queue_is_short),
         CASE(test_a_second_process_is_refused_by_name),
         CASE(test_parts_are_listed_trimmed_and_cleaned),
     };
