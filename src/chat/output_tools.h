@@ -13,6 +13,10 @@
 #include "base/json.h"
 
 #define OUTPUT_TOOLS_DEPTH_MAX 64
+/* A custom tool takes one free text: so it is declared, and so its calls are constrained. */
+#define OUTPUT_TOOLS_CUSTOM_SCHEMA \
+    "{\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, " \
+    "\"required\": [\"input\"]}"
 
 enum output_type {
     OUTPUT_TYPE_STRING = 1 << 0, OUTPUT_TYPE_NUMBER = 1 << 1, OUTPUT_TYPE_BOOL = 1 << 2,

@@ -383,6 +383,10 @@ bool render_new(struct render **out, const struct render_source *src, struct are
     if (!output_table_choose(&r->format, src->tool_format, texts, src->arch, e))
         return false;
     probe_all(r);
+    /* A setting that no request with tools could ever use. */
+    if (src->tool_format.len && !render_can_tools(r))
+        return err_set(e, ERR_CONFIG, "tool_format: '%.*s' needs a chat template that declares "
+                       "tools itself, and the model's does not", STR_ARG(src->tool_format));
     *out = r;
     return true;
 }
@@ -524,13 +528,16 @@ static bool finish(struct run *run, const struct notes *n, struct arena *a,
 
 static bool refuse(struct api_error *e, const struct err *why)
 {
-    bool is_args = str_starts(str_of(why->text), STR("chat_template_kwargs"));
-    bool is_tools = str_starts(str_of(why->text), STR("tools["));
+    /* What is no fault of the template begins with the field. */
+    static const struct {
+        const char *begin, *param;
+    } fields[] = {{"chat_template_kwargs", "chat_template_kwargs"}, {"tools[", "tools"},
+                  {"messages[", "messages"}};
     char text[ERR_TEXT_MAX];
     snprintf(text, sizeof text, "%s", why->text);
-    if (is_args || is_tools)
-        return api_error_set(e, ERR_REQUEST, "", is_args ? STR("chat_template_kwargs")
-                                                         : STR("tools"), "%s", text);
+    for (size_t i = 0; i < countof(fields); i++)
+        if (str_starts(str_of(text), str_of(fields[i].begin)))
+            return api_error_set(e, ERR_REQUEST, "", str_of(fields[i].param), "%s", text);
     return api_error_set(e, ERR_REQUEST, "template_error", STR("messages"), "%s", text);
 }
 

@@ -78,7 +78,8 @@ struct render;
 
 /* Compiles and probes. No template of its own: a built-in one if the vocabulary has that family's
  * control tokens, else *out = NULL and success (chat is refused with no_template then). False: a
- * template that does not compile, with line and construct. Lives in a. */
+ * template that does not compile, with line and construct; a tool_format that the template cannot
+ * declare tools for. Lives in a. */
 BASE_USE_RESULT bool render_new(struct render **out, const struct render_source *src,
                                 struct arena *a, struct err *e);
 uint32_t render_caps(const struct render *r);

@@ -56,7 +56,8 @@ static bool add_calls(struct render_turns *r, const struct output_format *f,
 
 /* ---- Declarations ---- */
 
-static void add_declaration(struct render_turns *r, uint32_t i, struct jinja_str *to)
+static bool add_declaration(struct render_turns *r, uint32_t i, struct jinja_str *to,
+                            struct err *e)
 {
     const struct api_tool *tool = &r->rq->tools[i];
     struct buf b;
@@ -71,13 +72,18 @@ static void add_declaration(struct render_turns *r, uint32_t i, struct jinja_str
     }
     if (tool->schema.len || tool->kind == API_TOOL_CUSTOM) {
         json_key_z(&w, "parameters");
-        json_put_raw(&w, tool->kind == API_TOOL_CUSTOM ? STR(RENDER_TURN_CUSTOM_SCHEMA)
+        json_put_raw(&w, tool->kind == API_TOOL_CUSTOM ? STR(OUTPUT_TOOLS_CUSTOM_SCHEMA)
                                                        : tool->schema);
     }
     json_close_object(&w);
-    add(r, to, STR("\n"), 0);
-    add(r, to, buf_view(&b), render_turn_mark(r, RENDER_TOOLS, 0, i));
+    bool ok = !b.full || err_set(e, ERR_LIMIT, "tools[%u]: its declaration is longer than %zu MiB",
+                                 i, OUTPUT_TEXT_MAX >> 20);
+    if (ok) {
+        add(r, to, STR("\n"), 0);
+        add(r, to, buf_view(&b), render_turn_mark(r, RENDER_TOOLS, 0, i));
+    }
     buf_deinit(&b);
+    return ok;
 }
 
 static bool add_declarations(struct render_turns *r, const struct output_format *f, struct err *e)
@@ -89,8 +95,8 @@ static bool add_declarations(struct render_turns *r, const struct output_format 
     struct jinja_str text = {0};
     add(r, &text, STR(TOOLS_HEAD), 0);
     for (uint32_t i = 0; i < r->rq->tools_count; i++)
-        if (r->rq->tools[i].kind != API_TOOL_HOSTED)
-            add_declaration(r, i, &text);
+        if (r->rq->tools[i].kind != API_TOOL_HOSTED && !add_declaration(r, i, &text, e))
+            return false;
     add(r, &text, STR(TOOLS_FORM), 0);
     if (!add_calls(r, f, &m, 0, &text, e))
         return false;
@@ -107,23 +113,26 @@ static bool add_declarations(struct render_turns *r, const struct output_format 
 /* ---- History ---- */
 
 /* Arguments that a client sends back need not be an object, or JSON at all: then they are text. */
-static str object_of(struct render_turns *r, str text)
+static bool make_object(struct render_turns *r, uint32_t message, struct api_part *call,
+                        struct err *e)
 {
     const struct json_options o = {.depth_max = OUTPUT_SCAN_DEPTH_MAX / 2};
     struct json v;
     struct buf b;
     struct err ignored;
-    if (text.len == 0)
-        return STR("{}");
-    if (json_parse(&v, text, &o, r->h->arena, &ignored) && json_kind(v) == JSON_KIND_OBJECT)
-        return text;
+    if (call->text.len == 0)
+        call->text = STR("{}");
+    if (json_parse(&v, call->text, &o, r->h->arena, &ignored) && json_kind(v) == JSON_KIND_OBJECT)
+        return true;
     buf_init(&b, OUTPUT_TEXT_MAX);
     buf_add_z(&b, "{\"input\": \"");
-    json_add_escaped(&b, text);
+    json_add_escaped(&b, call->text);
     buf_add_z(&b, "\"}");
-    str out = arena_copy(r->h->arena, buf_view(&b));
+    bool ok = !b.full || err_set(e, ERR_LIMIT, "messages[%u]: the arguments of its call are longer "
+                                 "than %zu MiB", message, OUTPUT_TEXT_MAX >> 20);
+    call->text = arena_copy(r->h->arena, buf_view(&b));
     buf_deinit(&b);
-    return out;
+    return ok;
 }
 
 static bool rewrite_calls(struct render_turns *r, struct render_turn *t,
@@ -142,7 +151,8 @@ static bool rewrite_calls(struct render_turns *r, struct render_turn *t,
     if (calls.parts_count == 0)
         return true;
     for (uint32_t i = 0; i < calls.parts_count; i++)
-        parts[i].text = object_of(r, parts[i].text);
+        if (!make_object(r, t->message, &parts[i], e))
+            return false;
     if (t->parts.kind == JINJA_LIST && t->parts.u.list->count)
         add(r, &text, f->calls->before, 0);
     uint32_t origin = render_turn_mark(r, RENDER_CONTENT, t->message, first);

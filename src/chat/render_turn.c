@@ -408,7 +408,7 @@ bool render_turn_tools(struct render_turns *r, struct jinja_value *out, struct e
         struct jinja_value dict = jinja_value_dict(r->h, origin);
         struct jinja_value function = jinja_value_dict(r->h, origin);
         str name = render_turn_tool_name(r->h->arena, tool->name_space, tool->name);
-        str text = tool->kind == API_TOOL_CUSTOM ? STR(RENDER_TURN_CUSTOM_SCHEMA) : tool->schema;
+        str text = tool->kind == API_TOOL_CUSTOM ? STR(OUTPUT_TOOLS_CUSTOM_SCHEMA) : tool->schema;
         jinja_value_put_z(r->h, dict, "type", jinja_value_text(r->h, STR("function"), origin));
         jinja_value_put_z(r->h, function, "name", jinja_value_text(r->h, name, origin));
         if (tool->description.p)

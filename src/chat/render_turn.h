@@ -12,6 +12,7 @@
 #define SHOAL_CHAT_RENDER_TURN_H
 
 #include "chat/jinja_value.h"
+#include "chat/output_tools.h"
 #include "chat/render.h"
 
 #define RENDER_ORIGINS_MAX 4000000u
@@ -52,10 +53,6 @@ struct jinja_value render_turn_messages(struct render_turns *r);
 /* False: a schema that is no JSON. */
 BASE_USE_RESULT bool render_turn_tools(struct render_turns *r, struct jinja_value *out,
                                        struct err *e);
-/* A custom tool takes one free text. */
-#define RENDER_TURN_CUSTOM_SCHEMA \
-    "{\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, " \
-    "\"required\": [\"input\"]}"
 
 /* An empty turn in front of all others, of no message. False: no memory, h->stop says it. */
 bool render_turn_lead(struct render_turns *r, enum api_role role);

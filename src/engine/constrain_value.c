@@ -8,10 +8,6 @@
 #include "grammar/gram_dfa.h"
 #include "grammar/gram_schema.h"
 
-#define VALUE_FREE_TEXT \
-    "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}}," \
-    "\"required\":[\"input\"],\"additionalProperties\":false}"
-
 uint32_t constrain_value_text(struct gram *g, str text, uint32_t next)
 {
     return text.len ? gram_marker(g, text, next) : next;
@@ -40,7 +36,7 @@ uint32_t constrain_value_pattern(struct constrain_write *w, const char *pattern,
 static str value_schema(const struct output_tool *t)
 {
     if (t->tool->kind == API_TOOL_CUSTOM)
-        return STR(VALUE_FREE_TEXT);
+        return STR(OUTPUT_TOOLS_CUSTOM_SCHEMA);
     return t->tool->schema.len ? t->tool->schema : STR("{\"type\":\"object\"}");
 }
 

@@ -5,8 +5,10 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "chat/output.h"
 #include "chat/render.h"
 
 /* ---- A chat in few words ---- */
@@ -554,18 +556,65 @@ static void test_every_format_but_harmony_can_be_declared_so(void **state)
         for (size_t i = 0; i < countof(templates); i++) {
             const struct output_row *row = &output_table_rows[f];
             struct chat c;
+            if (row->shape == OUTPUT_SHAPE_CHANNEL)
+                continue;
             open_with_format(&c, templates[i], row->name);
             say_history(&c);
-            if (row->shape == OUTPUT_SHAPE_CHANNEL) {
-                expect_error(&c, "tools_unsupported", "tool_format");
-            } else {
-                str text = render(&c);
-                assert_true(str_find(text, str_trim(row->call_open)) != STR_NONE);
-                assert_true(str_find(text, STR("NAME")) != STR_NONE);
-                assert_int_equal(scaffold_bytes(&c, "city"), 0);
-            }
+            str text = render(&c);
+            assert_true(str_find(text, str_trim(row->call_open)) != STR_NONE);
+            assert_true(str_find(text, STR("NAME")) != STR_NONE);
+            assert_int_equal(scaffold_bytes(&c, "city"), 0);
             done(&c);
         }
+}
+
+static void test_harmony_for_a_template_without_tools_fails_the_load(void **state)
+{
+    (void)state;
+    static const char *const templates[] = {"chatml", "llama3", "mistral"};
+    for (size_t i = 0; i < countof(templates); i++) {
+        const struct render_source src = {.template_name = str_of(templates[i]),
+                                          .tool_format = STR("harmony"),
+                                          .has_token = has_no_token};
+        struct render *r;
+        struct arena a;
+        struct err e = {0};
+        arena_init(&a, (size_t)64 << 20);
+        assert_false(render_new(&r, &src, &a, &e));
+        assert_int_equal(e.code, ERR_CONFIG);
+        assert_string_equal(e.text, "tool_format: 'harmony' needs a chat template that declares "
+                                    "tools itself, and the model's does not");
+        arena_deinit(&a);
+    }
+}
+
+static void test_what_is_longer_than_a_turn_may_be_is_refused_by_its_place(void **state)
+{
+    (void)state;
+    size_t len = OUTPUT_TEXT_MAX + 1;
+    char *text = malloc(len + 1);
+    assert_non_null(text);
+    memset(text, 'x', len);
+    text[len] = 0;
+    const struct api_tool rows[] = {
+        {.name = STR_INIT("f"), .schema = STR_INIT("{}"), .allowed = true},
+        {.name = STR_INIT("g"), .description = str_view(text, len), .allowed = true}};
+    for (uint32_t tools = 1; tools <= 2; tools++) {
+        struct chat c;
+        open_with_format(&c, "chatml", STR("hermes"));
+        say(&c, API_ROLE_USER, "q");
+        if (tools == 1) {
+            say(&c, API_ROLE_ASSISTANT, NULL);
+            part(&c, API_PART_CALL, "1", "f", text);
+        }
+        c.rq.tools = rows;
+        c.rq.tools_count = tools;
+        expect_error(&c, "", tools == 1 ? "messages[1]: the arguments of its call are longer than "
+                                          "16 MiB"
+                                        : "tools[1]: its declaration is longer than 16 MiB");
+        done(&c);
+    }
+    free(text);
 }
 
 static void test_J05_a_template_that_never_ends_is_refused(void **state)
@@ -600,6 +649,8 @@ int main(void)
         cmocka_unit_test(test_tools_without_a_form_in_the_template_are_refused),
         cmocka_unit_test(test_a_template_without_tools_gets_them_in_the_formats_own_way),
         cmocka_unit_test(test_every_format_but_harmony_can_be_declared_so),
+        cmocka_unit_test(test_harmony_for_a_template_without_tools_fails_the_load),
+        cmocka_unit_test(test_what_is_longer_than_a_turn_may_be_is_refused_by_its_place),
         cmocka_unit_test(test_J05_a_template_that_never_ends_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
