@@ -53,6 +53,14 @@ enum api_activations {
     API_ACTIVATIONS_COUNT_
 };
 
+/* What binds the calls that a model makes by itself; those that tool_choice asks for are bound. */
+enum api_tool_grammar {
+    API_TOOL_GRAMMAR_LAZY,   /* from the opener on, by the schemas as far as supported */
+    API_TOOL_GRAMMAR_STRICT, /* the same, and every tool is strict */
+    API_TOOL_GRAMMAR_OFF,    /* nothing, unless one of the tools is strict */
+    API_TOOL_GRAMMAR_COUNT_
+};
+
 /* 0 or "" = decide at load. */
 struct api_load {
     str path, name;        /* the file; the name it is served under */
@@ -71,6 +79,7 @@ struct api_load {
     str level;             /* ISA level, at most: "avx2" */
     str chat_template;     /* replaces the model's own; without '{': the name of a built-in one */
     str tool_format;       /* how it writes calls; "": found out */
+    enum api_tool_grammar tool_grammar;
     bool no_prefix;        /* no prefix reuse */
     str spill;             /* directory of the SSD tier; "": none */
     uint64_t spill_bytes, spill_floor; /* most that it takes; least that stays free beside it */

@@ -481,6 +481,7 @@ static void io_load(struct api_codec *c, struct api_load *l)
     io_str(c, &l->level);
     io_str(c, &l->chat_template);
     io_str(c, &l->tool_format);
+    io_enum(c, &l->tool_grammar, API_TOOL_GRAMMAR_COUNT_);
     io_bool(c, &l->no_prefix);
     io_str(c, &l->spill);
     io_u64(c, &l->spill_bytes);

@@ -193,6 +193,20 @@ static bool config_models_tool_format(struct config_models_reading *r,
     return true;
 }
 
+static bool config_models_tool_grammar(struct config_models_reading *r,
+                                       const struct config_yaml *n, struct err *e)
+{
+    static const char *const names[API_TOOL_GRAMMAR_COUNT_] = {
+        [API_TOOL_GRAMMAR_LAZY] = "lazy", [API_TOOL_GRAMMAR_STRICT] = "strict",
+        [API_TOOL_GRAMMAR_OFF] = "off"};
+    for (int i = 0; n->kind == CONFIG_YAML_SCALAR && i < API_TOOL_GRAMMAR_COUNT_; i++)
+        if (str_eq_z(n->text, names[i])) {
+            r->to->tool_grammar = (enum api_tool_grammar)i;
+            return true;
+        }
+    return err_set(e, ERR_CONFIG, "lazy, strict or off expected");
+}
+
 static bool config_models_template_file(struct config_models_reading *r,
                                         const struct config_yaml *n, struct err *e)
 {
@@ -267,8 +281,8 @@ static const struct {
     {"slots", config_models_slots},
     {"kv", config_models_kv},
     {"tool_format", config_models_tool_format},
-    {"tool_grammar", NULL}, /* not built */
-    {"mmproj", NULL},
+    {"tool_grammar", config_models_tool_grammar},
+    {"mmproj", NULL}, /* not built */
     {"draft", NULL},
 };
 

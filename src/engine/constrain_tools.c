@@ -153,6 +153,15 @@ static bool tools_reads_bare(const struct output_row *row)
     return row->is_bare || row->reads_bare;
 }
 
+/* A format binds the reply from its first byte: then only its grammar lets calls stand beside. */
+static bool tools_are_free(const struct constrain_ask *ask)
+{
+    bool has_strict = false;
+    for (uint32_t i = 0; i < ask->tools->rows_count; i++)
+        has_strict |= ask->tools->rows[i].tool->strict;
+    return ask->is_off && !has_strict && ask->rq->format.kind == API_FORMAT_TEXT;
+}
+
 bool constrain_tools_bind(const struct constrain_ask *ask)
 {
     const struct output_row *row = ask->format.calls;
@@ -164,7 +173,7 @@ bool constrain_tools_bind(const struct constrain_ask *ask)
         return true;
     if (choice == API_TOOL_CHOICE_NONE)
         return output_table_opener(row, opener, sizeof opener).len > 0;
-    return ask->tools != NULL && ask->tools->rows_count > 0;
+    return ask->tools != NULL && ask->tools->rows_count > 0 && !tools_are_free(ask);
 }
 
 /* What chat/output takes for the beginning of a call, each with where it leads; those of a row are

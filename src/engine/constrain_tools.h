@@ -12,6 +12,7 @@
  *               (a call that nothing marks, at the beginning: constrain_bare)
  *     REQUIRED  [reasoning] opener --> call [--> another]           then ends
  *     NONE      free text, the opener leads nowhere
+ *     off       AUTO of free text without a strict tool: no grammar
  *
  * Thread:    prep thread.
  * Limits:    those of the gram.
@@ -28,6 +29,7 @@ struct constrain_ask {
     const struct output_tools *tools; /* NULL: none, or none may be called */
     enum output_begin begin;
     bool one_call;
+    bool is_off; /* calls that nothing asks for are free, unless one of the tools is strict */
     struct buf *dropped; /* "NAME#/a: not\n" for each keyword left out */
     const struct api_tool **refused; /* gets the tool that an error speaks of; may be NULL */
 };

@@ -351,15 +351,31 @@ static bool prompt_constrain(const struct prompt_model *m, struct job *j, struct
 {
     const struct reply *r = &j->reply;
     const struct constrain_ask ask = {.rq = &j->rq, .format = r->format, .tools = r->tools,
-                                      .begin = r->begin, .one_call = r->one_call};
+                                      .begin = r->begin, .one_call = r->one_call,
+                                      .is_off = m->tool_grammar == API_TOOL_GRAMMAR_OFF};
     return prompt_is_answer(j) || j->rq.kind == API_KIND_PREFILL ||
            constrain_make(m->constrain, &ask, &j->arena, &j->constraint, e);
+}
+
+/* The setting makes every tool a strict one, for the template too. */
+static bool prompt_strict_tools(const struct prompt_model *m, struct job *j, struct api_error *e)
+{
+    if (m->tool_grammar != API_TOOL_GRAMMAR_STRICT || j->rq.tools_count == 0)
+        return true;
+    struct api_tool *tools = ARENA_ARRAY(&j->arena, struct api_tool, j->rq.tools_count);
+    if (!tools)
+        return api_error_set(e, ERR_LIMIT, NULL, STR("tools"), "request: out of its memory");
+    memcpy(tools, j->rq.tools, j->rq.tools_count * sizeof *tools);
+    for (uint32_t i = 0; i < j->rq.tools_count; i++)
+        tools[i].strict = true;
+    j->rq.tools = tools;
+    return true;
 }
 
 bool prompt_make(const struct prompt_model *m, struct job *j, struct api_error *e)
 {
     struct tok_ids ids;
-    if (!prompt_check_built(&j->rq, e))
+    if (!prompt_check_built(&j->rq, e) || !prompt_strict_tools(m, j, e))
         return false;
     prompt_defaults(m, &j->rq);
     j->context_max = m->context_max;

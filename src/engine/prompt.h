@@ -17,6 +17,7 @@
 #define SHOAL_ENGINE_PROMPT_H
 
 #include "api/api_event.h"
+#include "api/api_frame.h"
 #include "base/list.h"
 #include "chat/render.h"
 #include "engine/constrain.h"
@@ -29,6 +30,7 @@ struct prompt_model {
     const struct vocab *vocab;
     const struct render *render; /* NULL: no template */
     struct constrain *constrain; /* compiled grammars */
+    enum api_tool_grammar tool_grammar;
     struct api_request defaults; /* values of the model's own for what `given` names here */
     uint32_t context_max;        /* tokens of one conversation */
     uint64_t model_hash;

@@ -48,6 +48,7 @@ struct models_leg_setting {
     enum api_kv kv;
     str chat_template;       /* "": the model's own; without '{': the name of a built-in one */
     str tool_format;         /* "": found out */
+    enum api_tool_grammar tool_grammar;
 };
 
 /* Everything viewed must outlive the leg. */

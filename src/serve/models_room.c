@@ -386,6 +386,7 @@ static void models_room_load(struct models_room *r, struct models_room_model *m,
     load.kv = m->setting.has_kv ? m->setting.kv : load.kv;
     load.chat_template = m->setting.chat_template;
     load.tool_format = m->setting.tool_format;
+    load.tool_grammar = m->setting.tool_grammar;
     if (m->setting.has_place) {
         load.backend = m->setting.backend;
         load.layers = m->setting.layers;

@@ -220,7 +220,8 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
     case API_FRAME_LOAD:
         f->load = (struct api_load){.path = rng_name(a), .slots = rng(9), .no_prefix = rng(2),
                                     .backend = rng_text(a, 5), .layers = rng(99),
-                                    .activations = rng(API_ACTIVATIONS_COUNT_)};
+                                    .activations = rng(API_ACTIVATIONS_COUNT_),
+                                    .tool_grammar = rng(API_TOOL_GRAMMAR_COUNT_)};
         break;
     case API_FRAME_DESCRIBED: case API_FRAME_LOADED:
         f->model = (struct api_model){.name = rng_name(a), .context_max = rng(9999)};

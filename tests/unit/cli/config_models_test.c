@@ -50,6 +50,7 @@ static void test_a_model_has_every_setting_that_is_built(void **state)
                      "  A: {aliases: [a*, b], defaults: {temperature: 0.5, top_k: 7, max_tokens: 9,"
                      " stop: [x]}, effort: low, max_context: 256, keep_alive: -1, pin: true,"
                      " template: chatml, tool_format: hermes,"
+                     " tool_grammar: strict,"
                      " ngl: 0, ctx: 512, slots: 3, kv: int8}\n"
                      "  B: {ngl: 4}\n",
                      &e));
@@ -60,6 +61,8 @@ static void test_a_model_has_every_setting_that_is_built(void **state)
                 a->slots == 3 && a->has_kv && a->kv == API_KV_INT8 &&
                 str_eq_z(a->chat_template, "chatml") &&
                 str_eq_z(a->tool_format, "hermes") && a->has_place && str_eq_z(a->backend, "cpu"));
+    assert_int_equal(a->tool_grammar, API_TOOL_GRAMMAR_STRICT);
+    assert_int_equal(b->tool_grammar, API_TOOL_GRAMMAR_LAZY);
     assert_true(b->has_place && str_eq_z(b->backend, "cuda") && b->layers == 4 && !b->is_pinned);
     const struct api_request *d = a->defaults;
     assert_true(d->given == (API_GIVEN(TEMPERATURE) | API_GIVEN(TOP_K) | API_GIVEN(TOKENS_MAX) |
@@ -86,6 +89,8 @@ static void test_what_is_wrong_with_a_model_is_told_with_its_place(void **state)
         {"models: {A: {tool_format: json}}", "config.yaml:1:14: models.A.tool_format: one of "
          "harmony dsml-functions dsml deepseek-r1 deepseek gemma4 glm-compact glm seed function-xml"
          " hermes tool-calls granite mistral mistral-list llama3 expected"},
+        {"models: {A: {tool_grammar: on}}",
+         "config.yaml:1:14: models.A.tool_grammar: lazy, strict or off expected"},
         {"models: {A: {draft: x}}", "config.yaml:1:14: models.A.draft: not built yet"},
         {"models: {A: {ctx: x}}",
          "config.yaml:1:14: models.A.ctx: integer 0..16777216 expected, got \"x\""},

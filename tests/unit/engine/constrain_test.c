@@ -52,6 +52,7 @@ struct setting {
     bool one_call;
     enum api_format_kind format;
     const struct api_tool *tool; /* instead of all */
+    bool is_off;
 };
 
 /* Starts a reply; false: no grammar, or (why) refused. */
@@ -69,6 +70,7 @@ static bool begin(struct place *p, const struct setting *o, struct api_error *e)
     rq.format.kind = o->format;
     assert_true(output_tools_make(&made, &rq, &p->arena, &why));
     struct constrain_ask ask = {.rq = &rq, .begin = o->begin, .one_call = o->one_call,
+                                .is_off = o->is_off,
                                 .tools = o->choice == API_TOOL_CHOICE_NONE ? NULL : &made,
                                 .format = {.calls = o->row}};
     if (o->begin != OUTPUT_BEGIN_ANSWER)
@@ -505,6 +507,43 @@ static void test_no_name_comes_twice_and_not_too_many_come(void **state)
     close_place(&p);
 }
 
+/* The setting `off`: what is asked for or promised is bound all the same. */
+static void test_off_frees_only_the_calls_that_nothing_asks_for(void **state)
+{
+    (void)state;
+    static const struct api_tool strict = {
+        .name = STR_INIT("get"), .allowed = true, .strict = true,
+        .schema = STR_INIT("{\"type\":\"object\",\"properties\":{\"on\":{\"type\":\"boolean\"}},"
+                           "\"required\":[\"on\"]}")};
+    static const struct {
+        enum api_tool_choice choice;
+        enum api_format_kind format;
+        const struct api_tool *tool;
+        bool is_bound;
+    } rows[] = {
+        {API_TOOL_CHOICE_AUTO, API_FORMAT_TEXT, NULL, false},
+        {API_TOOL_CHOICE_AUTO, API_FORMAT_TEXT, &strict, true},
+        {API_TOOL_CHOICE_AUTO, API_FORMAT_JSON, NULL, true},
+        {API_TOOL_CHOICE_REQUIRED, API_FORMAT_TEXT, NULL, true},
+        {API_TOOL_CHOICE_NONE, API_FORMAT_TEXT, NULL, true},
+    };
+    struct place p;
+    struct api_error e;
+    bool ends;
+    open_place(&p);
+    for (size_t i = 0; i < countof(rows); i++) {
+        const struct setting o = {.row = output_table_find(STR("hermes")), .is_off = true,
+                                  .choice = rows[i].choice, .format = rows[i].format,
+                                  .tool = rows[i].tool, .begin = OUTPUT_BEGIN_ANSWER};
+        assert_int_equal(begin(&p, &o, &e), rows[i].is_bound);
+        if (!rows[i].is_bound)
+            continue;
+        assert_false(lets(&p, STR("<tool_call>nonsense"), &ends));
+        gram_mask_close(p.masks, &p.at);
+    }
+    close_place(&p);
+}
+
 static void test_equal_requests_share_one_grammar(void **state)
 {
     (void)state;
@@ -533,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_harmony_reasons_and_then_calls),
         cmocka_unit_test(test_a_strict_tool_is_kept_to_or_refused_in_every_form),
         cmocka_unit_test(test_no_name_comes_twice_and_not_too_many_come),
+        cmocka_unit_test(test_off_frees_only_the_calls_that_nothing_asks_for),
         cmocka_unit_test(test_equal_requests_share_one_grammar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
