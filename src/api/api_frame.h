@@ -81,6 +81,7 @@ struct api_load {
     str tool_format;       /* how it writes calls; "": found out */
     enum api_tool_grammar tool_grammar;
     bool no_prefix;        /* no prefix reuse */
+    uint32_t pin_permille; /* of the pool, at most, is pinned */
     str spill;             /* directory of the SSD tier; "": none */
     uint64_t spill_bytes, spill_floor; /* most that it takes; least that stays free beside it */
     uint64_t ram_bytes;    /* of the host tier; 0: auto */
@@ -106,9 +107,10 @@ enum api_step_kind {
     API_STEP_PREFILL,
     API_STEP_COUNT_
 };
-/* FREE + USED + CACHED is all there are; PINNED are some of the last two. */
+/* FREE + USED + CACHED is all there are; PINNED are some of USED, at most PIN_LIMIT. */
 enum api_pages {
-    API_PAGES_FREE, API_PAGES_USED, API_PAGES_CACHED, API_PAGES_PINNED, API_PAGES_COUNT_
+    API_PAGES_FREE, API_PAGES_USED, API_PAGES_CACHED, API_PAGES_PINNED, API_PAGES_PIN_LIMIT,
+    API_PAGES_COUNT_
 };
 
 struct api_beat {

@@ -71,6 +71,7 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
         .step_target_ms = cmd_serve_auto(s, "engine.step_target"),
         .miss_excerpt = (uint32_t)config_number(config, "cache.miss_excerpt"),
         .no_prefix = !config_is(config, "cache.prefix", "auto"),
+        .pin_permille = serve_settings_permille(config, "cache.pin_quota"),
     };
     spill_load(config, s->c->arena, l);
     return run_local_load(config, l, e);

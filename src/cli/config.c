@@ -106,7 +106,7 @@ const struct config_row config_rows[] = {
     FLAG("cache.spill", PATH_OR("auto off"), "auto", "spill", "serve", "directory for prompts that survive a restart: auto off DIR")
     FLAG("cache.spill_size", SIZE_OR("auto"), "auto", "spill-size", "serve", "most that they take on the disk")
     ROW("cache.spill_floor", SIZE, "10GiB", "least that stays free on the disk beside them")
-    LATER("cache.pin_quota", REAL(0, 1), "0.5")
+    ROW("cache.pin_quota", REAL(0, 1), "0.5", "share of a model's pool that pins may hold")
     LATER("cache.session_ttl", DURATION, "1h")
     ROW("cache.context_ttl", DURATION, "24h", "how long a saved context stays, if it does not say")
     ROW("cache.replay", BOOL, "true", "render past replies from the tokens that were sampled")

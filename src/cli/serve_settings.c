@@ -132,6 +132,11 @@ bool serve_settings_server(struct server_options *o, const struct cmd_context *c
 
 /* --- models, log --------------------------------------------------------------------------- */
 
+uint32_t serve_settings_permille(const struct config *config, const char *key)
+{
+    return (uint32_t)(config_value(config, key)->real * 1000 + 0.5);
+}
+
 bool serve_settings_models(struct models_leg_next *o, const struct config *config, struct arena *a,
                            struct err *e)
 {
@@ -145,7 +150,8 @@ bool serve_settings_models(struct models_leg_next *o, const struct config *confi
         .load_stall_ms = config_number(config, "deadlines.load_stall"),
         .loop_tokens = serve_settings_number(config, "limits.loop_tokens"),
         .miss_excerpt = serve_settings_number(config, "cache.miss_excerpt"),
-        .no_prefix = !config_is(config, "cache.prefix", "auto")};
+        .no_prefix = !config_is(config, "cache.prefix", "auto"),
+        .pin_permille = serve_settings_permille(config, "cache.pin_quota")};
     return true;
 }
 

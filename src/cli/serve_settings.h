@@ -24,6 +24,8 @@ BASE_USE_RESULT bool serve_settings_server(struct server_options *o, const struc
 /* Aliases, models, times of the children; the rest of o stays. */
 BASE_USE_RESULT bool serve_settings_models(struct models_leg_next *o, const struct config *config,
                                            struct arena *a, struct err *e);
+/* A share, 0 to 1. */
+uint32_t serve_settings_permille(const struct config *config, const char *key);
 /* Reads the files of tls.cert and tls.key; *out NULL: neither is set. */
 BASE_USE_RESULT bool serve_settings_tls(struct tls **out, const struct config *config,
                                         struct err *e);

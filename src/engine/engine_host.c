@@ -311,7 +311,8 @@ static bool host_load(struct host *h, const struct api_load *l, struct err *e)
         .logits_count = m->hparams.n_vocab,
         .clock = chrono_real, .sink = {host_gather, h}, .model = m->model.name,
         .model_hash = m->model.model_hash, .loop_tokens = l->loop_tokens,
-        .step_target_ms = l->step_target_ms, .reserve_tokens = SCHED_RESERVE_TOKENS,
+        .step_target_ms = l->step_target_ms, .pin_permille = l->pin_permille,
+        .reserve_tokens = SCHED_RESERVE_TOKENS,
         .credit = h->o->credit};
     if (!sched_init(&h->sched, &o, e))
         return false;
@@ -396,7 +397,10 @@ static bool host_obey(struct host *h, const struct api_frame *f, struct arena *a
     case API_FRAME_EXIT:
         h->is_ended = true;
         return true;
-    case API_FRAME_UNPIN: /* nothing is pinned before saved contexts exist; prompt refuses them */
+    case API_FRAME_UNPIN:
+        if (h->is_loaded)
+            sched_unpin(&h->sched, f->context);
+        return true;
     case API_FRAME_NONE_: case API_FRAME_SUBMIT: case API_FRAME_MORE: case API_FRAME_HELLO:
     case API_FRAME_DESCRIBED: case API_FRAME_LOADING: case API_FRAME_LOADED: case API_FRAME_BATCH:
     case API_FRAME_BEAT: case API_FRAME_FAULT: case API_FRAME_COUNT_:

@@ -44,7 +44,8 @@ void engine_stats_pages(const struct sched *s, uint64_t pages[API_PAGES_COUNT_])
     pages[API_PAGES_FREE] = g->free_count;
     pages[API_PAGES_USED] = g->pages - g->free_count - g->spare_count;
     pages[API_PAGES_CACHED] = g->spare_count;
-    pages[API_PAGES_PINNED] = s->o.trie ? s->o.trie->stats.pinned : 0;
+    pages[API_PAGES_PINNED] = s->o.trie ? s->o.trie->stats.pinned.pages[0] : 0;
+    pages[API_PAGES_PIN_LIMIT] = s->pins.most.pages[0];
 }
 
 void engine_stats_write(struct json_writer *w, const struct sched *s,
@@ -58,7 +59,8 @@ void engine_stats_write(struct json_writer *w, const struct sched *s,
                                 {"free", n[API_PAGES_FREE]},
                                 {"used", n[API_PAGES_USED]},
                                 {"cached", n[API_PAGES_CACHED]},
-                                {"pinned", n[API_PAGES_PINNED]}};
+                                {"pinned", n[API_PAGES_PINNED]},
+                                {"pin_limit", n[API_PAGES_PIN_LIMIT]}};
     const struct row rows[] = {{"nodes", t->stats.nodes},
                                {"hits", t->stats.hits},
                                {"misses", t->stats.misses},

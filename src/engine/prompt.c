@@ -46,7 +46,7 @@ static bool prompt_check_built(const struct api_request *rq, struct api_error *e
     for (uint32_t i = 0; rq->echo && i < rq->inputs_count; i++)
         if (rq->inputs[i].ids_count)
             return prompt_refuse(e, "echo", "the text of a prompt given as ids is");
-    if (rq->context.len)
+    if (rq->context.len && (rq->kind != API_KIND_PREFILL || rq->cache != API_CACHE_PIN))
         return api_error_set(e, ERR_INTERNAL, NULL, STR("context"),
                              "context: the endpoint puts it before the messages");
     return true;

@@ -36,6 +36,7 @@ struct prompt_model {
     uint64_t model_hash;
 };
 
+struct kv_trie_pins;
 struct prompt {
     const int32_t *ids;
     uint32_t count;
@@ -86,6 +87,7 @@ struct job {
     bool is_held, is_started;
     uint64_t order; /* of arrival */
     uint32_t share; /* account of its agent */
+    struct kv_trie_pins *promised; /* room for its pin; NULL: none */
 };
 
 /* Moves m's arena and its decoded request into a new job, which lies in that arena. NULL: no room;

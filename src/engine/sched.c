@@ -52,6 +52,14 @@ static bool sched_init_tier(struct sched *s, struct err *e)
     return sched_tier_init(&s->tier, &t, e);
 }
 
+static void sched_init_pins(struct sched *s)
+{
+    struct sched_pins_options p = {.trie = s->o.trie, .permille = s->o.pin_permille};
+    for (uint32_t g = 0; g < s->o.layout->groups_count; g++)
+        p.whole[g] = sched_need(s, g, s->o.limits.pages_max[g] * KV_PAGE_TOKENS);
+    sched_pins_init(&s->pins, &p);
+}
+
 bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
 {
     *s = (struct sched){.o = *o};
@@ -72,6 +80,7 @@ bool sched_init(struct sched *s, const struct sched_options *o, struct err *e)
         for (uint32_t i = 0; i < o->limits.seqs_max; i++)
             s->slot_pages[i * KV_GROUPS_MAX + g].pages = own + (size_t)i * o->limits.pages_max[g];
     }
+    sched_init_pins(s);
     return sched_init_tier(s, e);
 }
 
@@ -171,6 +180,7 @@ static void sched_usage(const struct sched *s, const struct job *j, struct api_u
 static void sched_free(struct sched *s, struct job *j)
 {
     sched_share_leave(s->shares, j->share);
+    sched_pins_leave(&s->pins, j);
     for (uint32_t c = 0; c < j->choices; c++) {
         if (s->blocked == &j->seqs[c])
             s->blocked = NULL;
@@ -190,6 +200,14 @@ static void sched_fail(struct sched *s, struct job *j, const struct err *why)
 {
     buf_clear(&s->events);
     sched_event(s, API_EVENT_ERROR)->error.err = *why;
+    sched_emit(s, j, NULL);
+    sched_free(s, j);
+}
+
+static void sched_refuse(struct sched *s, struct job *j, const struct api_error *why)
+{
+    buf_clear(&s->events);
+    sched_event(s, API_EVENT_ERROR)->error = *why;
     sched_emit(s, j, NULL);
     sched_free(s, j);
 }
@@ -267,6 +285,7 @@ void sched_submit(struct sched *s, struct job *j)
 {
     struct seq_options o = {.vocab = s->o.vocab, .loop_tokens = s->o.loop_tokens};
     struct err why;
+    struct api_error refused = {0};
     j->order = s->arrivals++;
     j->share = sched_share_enter(
         s->shares, &(struct sched_share_who){.key = j->rq.owner, .agent = j->rq.agent,
@@ -275,6 +294,11 @@ void sched_submit(struct sched *s, struct job *j)
     j->credit = s->o.credit ? s->o.credit : INT64_MAX / 2;
     j->arrived_ns = j->arrived_ns ? j->arrived_ns : sched_ns(s);
     list_push_last(&s->jobs, &j->link);
+    if (sched_pins_wants(j) && !sched_pins_enter(&s->pins, j, &refused)) {
+        j->choices = 0;
+        sched_refuse(s, j, &refused);
+        return;
+    }
     j->seqs = ARENA_ARRAY(&j->arena, struct seq, j->choices);
     if (!j->seqs) {
         j->choices = 0;
@@ -332,6 +356,8 @@ void sched_credit(struct sched *s, uint64_t id, uint32_t bytes)
     if (j && s->o.credit)
         j->credit += bytes;
 }
+
+void sched_unpin(struct sched *s, str context) { sched_pins_drop(&s->pins, context); }
 
 /* --- building the step --------------------------------------------------------------------- */
 
@@ -468,8 +494,14 @@ static void sched_take(struct sched *s, struct seq *q, const struct step_out *ou
 /* A prompt that is only to be stored is done with its last row. */
 static void sched_prefilled(struct sched *s, struct seq *q)
 {
+    struct api_error why = {0};
     if (q->job->rq.kind != API_KIND_PREFILL || seq_rows_left(q))
         return;
+    if (sched_pins_wants(q->job) &&
+        !sched_pins_put(&s->pins, q->job, sched_keep(s, q, true), &why)) {
+        sched_refuse(s, q->job, &why);
+        return;
+    }
     q->state = SEQ_STATE_DONE;
     q->done = API_DONE_EOS;
     sched_start(s, q->job);
@@ -561,6 +593,7 @@ void sched_deinit(struct sched *s)
     list_each (link, &s->jobs)
         sched_free(s, list_item(link, struct job, link));
     sched_tier_deinit(&s->tier);
+    sched_pins_deinit(&s->pins);
     sched_gram_deinit(&s->gram);
     buf_deinit(&s->events);
 }

@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "engine/miss_heads.h"
 #include "engine/sched_gram.h"
+#include "engine/sched_pins.h"
 #include "engine/sched_policy.h"
 #include "engine/sched_share.h"
 #include "engine/sched_tier.h"
@@ -54,6 +55,7 @@ struct sched_options {
     int64_t load_ns;            /* how long the load took, for the first requests' usage */
     uint32_t loop_tokens;
     double step_target_ms;      /* 0: auto */
+    uint32_t pin_permille;      /* cache.pin_quota */
     uint32_t reserve_tokens;    /* SCHED_RESERVE_TOKENS; less overcommits the pool */
     int64_t credit;             /* bytes a request may be ahead of its reader; 0: endless */
 };
@@ -92,6 +94,7 @@ struct sched {
     struct sched_set set;
     struct sched_gram gram;
     struct sched_tier tier;
+    struct sched_pins pins;
     struct buf events;   /* struct api_event of the batch at hand */
     struct sched_pace pace;
     struct sched_stats stats;
@@ -113,6 +116,7 @@ void sched_submit(struct sched *s, struct job *j);
 void sched_cancel(struct sched *s, uint64_t id);
 void sched_hold(struct sched *s, uint64_t id, bool on);
 void sched_credit(struct sched *s, uint64_t id, uint32_t bytes);
+void sched_unpin(struct sched *s, str context);
 
 enum sched_result { SCHED_RESULT_IDLE, SCHED_RESULT_WORKED, SCHED_RESULT_LOST };
 /* One step. IDLE: nothing can run until something is submitted, released or cancelled. LOST: the
@@ -129,8 +133,11 @@ void sched_wait(struct sched *s, struct seq *q);
 void sched_turn_tier(struct sched *s);
 /* Gives back slot and pages. */
 void sched_release(struct sched *s, struct seq *q);
-/* Hands what is computed to the trie; is_whole: nothing is written behind it any more. */
-void sched_keep(struct sched *s, struct seq *q, bool is_whole);
+/* Hands what is computed to the trie; is_whole: nothing is written behind it any more. Returns the
+ * node of the last token, or KV_NODE_NONE. */
+uint32_t sched_keep(struct sched *s, struct seq *q, bool is_whole);
+/* Most pages of a group that a sequence of so many tokens holds at once. */
+uint32_t sched_need(const struct sched *s, uint32_t group, uint32_t tokens);
 /* Cuts s->rows to what there are pages for; somebody may have to give way. Returns their sum; 0:
  * all are held, or nobody is there. */
 uint32_t sched_give_pages(struct sched *s);

@@ -1,7 +1,6 @@
 /* Who gets a slot and which pages it holds: admission, prefix reuse, growth, preemption. */
 #include <string.h>
 
-#include "base/log.h"
 #include "engine/sched.h"
 
 #define SCHED_WAIT_TOKENS 256u /* BEHAVIOUR 8.1: so much in common with a prompt under way */
@@ -22,27 +21,11 @@ static bool sched_keeps(const struct sched *s, const struct seq *q)
     return s->o.trie && (cache == API_CACHE_KEEP || cache == API_CACHE_PIN);
 }
 
-/* A public prefix stays as long as the child, unless such prefixes would fill half of the pool. */
-static void sched_keep_public(struct sched *s, const struct seq *q, uint32_t node)
-{
-    const struct api_request *rq = &q->job->rq;
-    bool is_public = rq->kind == API_KIND_PREFILL && rq->cache == API_CACHE_PIN &&
-                     rq->scope.len == 0 && rq->context.len == 0;
-    uint64_t pages = s->o.trie->stats.pinned + sched_pages_of(q->kv_count);
-    if (!is_public)
-        return;
-    if (pages * 2 <= s->o.pool->groups[0].pages)
-        kv_trie_pin(s->o.trie, node);
-    else
-        log_warn("cache.public: %u tokens are not pinned, half of the pool is", q->kv_count);
-}
-
-/* Hands what is computed to the trie. is_whole: nothing is written behind it any more. */
-void sched_keep(struct sched *s, struct seq *q, bool is_whole)
+uint32_t sched_keep(struct sched *s, struct seq *q, bool is_whole)
 {
     struct kv_pages p = {0};
     if (!sched_keeps(s, q) || (!is_whole && q->kv_count - q->kept_count < KV_PAGE_TOKENS))
-        return;
+        return KV_NODE_NONE;
     for (uint32_t g = 0; g < s->o.layout->groups_count; g++) {
         p.pages[g] = q->pages[g].pages;
         p.first[g] = q->pages[g].first;
@@ -50,9 +33,8 @@ void sched_keep(struct sched *s, struct seq *q, bool is_whole)
     uint32_t node = kv_trie_insert(s->o.trie, q->job->rq.scope, seq_ids(q), q->kv_count, &p,
                                    is_whole);
     sched_tier_keep(&s->tier, node, is_whole);
-    if (is_whole && node != KV_NODE_NONE)
-        sched_keep_public(s, q, node);
     q->kept_count = q->kv_count - q->kv_count % KV_PAGE_TOKENS;
+    return node;
 }
 
 void sched_release(struct sched *s, struct seq *q)
@@ -72,9 +54,8 @@ void sched_release(struct sched *s, struct seq *q)
     q->kv_count = q->kept_count = 0;
 }
 
-/* Most pages of a group that a sequence of so many tokens holds at once: behind a window only the
- * window, the rows of a step and two cut pages remain. */
-static uint32_t sched_need(const struct sched *s, uint32_t group, uint32_t tokens)
+/* Behind a window only the window, the rows of a step and two cut pages remain. */
+uint32_t sched_need(const struct sched *s, uint32_t group, uint32_t tokens)
 {
     uint32_t window = s->o.layout->window[group], pages = sched_pages_of(tokens);
     if (!window)

@@ -143,6 +143,8 @@ static void kv_trie_drop_page(struct kv_trie *t, struct kv_node *n, uint32_t gro
     if (page == KV_PAGE_NONE)
         return;
     n->pages[group] = KV_PAGE_NONE;
+    if (n->pinned[group])
+        kv_pool_unref(t->pool, group, page);
     kv_pool_unref_cached(t->pool, group, page);
     t->stats.evictions++;
 }
@@ -150,8 +152,11 @@ static void kv_trie_drop_page(struct kv_trie *t, struct kv_node *n, uint32_t gro
 static void kv_trie_take_page(struct kv_trie *t, struct kv_node *n, uint32_t group, uint32_t page)
 {
     n->pages[group] = page;
-    if (page != KV_PAGE_NONE)
-        kv_pool_ref_cached(t->pool, group, page);
+    if (page == KV_PAGE_NONE)
+        return;
+    kv_pool_ref_cached(t->pool, group, page);
+    if (n->pinned[group])
+        kv_pool_ref(t->pool, group, page);
 }
 
 /* A page whose only holders are nodes. (Two nodes may name one page: a scope's own path, and the
@@ -408,13 +413,24 @@ static void kv_trie_refill(struct kv_trie *t, uint32_t i, const struct kv_pages 
     }
 }
 
-/* The partly filled end. A child that begins with it says all of it already; a partly filled leaf
- * that it begins with is replaced. */
+static bool kv_trie_has_pages(const struct kv_trie *t, const struct kv_node *n)
+{
+    for (uint32_t g = 0; g < t->layout->groups_count; g++)
+        if (n->pages[g] == KV_PAGE_NONE)
+            return false;
+    return true;
+}
+
+/* The partly filled end. A child that begins with it says all of it already, if it still has its
+ * pages behind windows; a partly filled leaf that it begins with is replaced. */
 static uint32_t kv_trie_insert_end(struct kv_trie *t, const struct kv_trie_new *a)
 {
     uint32_t same;
     uint32_t near = kv_trie_closest(t, a->parent, a->scope, a->tokens, a->count, &same);
-    if (near != KV_NODE_NONE && same == a->count)
+    bool says_it = near != KV_NODE_NONE && same == a->count;
+    if (says_it && t->nodes[near].count == a->count)
+        kv_trie_refill(t, near, a->pages);
+    if (says_it && kv_trie_has_pages(t, &t->nodes[near]))
         return near;
     uint32_t made = kv_trie_add(t, a);
     bool is_shorter = near != KV_NODE_NONE && same == t->nodes[near].count;
@@ -459,21 +475,88 @@ uint32_t kv_trie_insert(struct kv_trie *t, str scope_name, const int32_t *tokens
 
 /* --- pins, eviction ------------------------------------------------------------------------ */
 
-/* The whole path counts: its window pages must stay, too. */
+static uint32_t kv_trie_tokens(const struct kv_trie *t, uint32_t node)
+{
+    return (t->nodes[node].depth - 1) * KV_PAGE_TOKENS + t->nodes[node].count;
+}
+
+static void kv_trie_pin_page(struct kv_trie *t, struct kv_node *n, uint32_t group)
+{
+    if (n->pinned[group]++)
+        return;
+    t->stats.pinned.pages[group]++;
+    if (n->pages[group] != KV_PAGE_NONE)
+        kv_pool_ref(t->pool, group, n->pages[group]);
+}
+
+static void kv_trie_unpin_page(struct kv_trie *t, struct kv_node *n, uint32_t group)
+{
+    must(n->pinned[group] > 0);
+    if (--n->pinned[group])
+        return;
+    t->stats.pinned.pages[group]--;
+    if (n->pages[group] != KV_PAGE_NONE)
+        kv_pool_unref(t->pool, group, n->pages[group]);
+}
+
+/* The whole path counts. Its pages behind a window would never be read: they may go. */
 void kv_trie_pin(struct kv_trie *t, uint32_t node)
 {
     must(node < t->nodes_max);
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        uint32_t from = kv_trie_first_seen(t->layout, g, kv_trie_tokens(t, node));
+        for (uint32_t i = node; i != KV_NODE_NONE && t->nodes[i].depth > from;
+             i = t->nodes[i].parent)
+            kv_trie_pin_page(t, &t->nodes[i], g);
+    }
     for (; node != KV_NODE_NONE; node = t->nodes[node].parent)
-        t->stats.pinned += t->nodes[node].pins++ == 0;
+        t->stats.pinned.nodes += t->nodes[node].pins++ == 0;
 }
 
 void kv_trie_unpin(struct kv_trie *t, uint32_t node)
 {
     must(node < t->nodes_max);
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        uint32_t from = kv_trie_first_seen(t->layout, g, kv_trie_tokens(t, node));
+        for (uint32_t i = node; i != KV_NODE_NONE && t->nodes[i].depth > from;
+             i = t->nodes[i].parent)
+            kv_trie_unpin_page(t, &t->nodes[i], g);
+    }
     for (; node != KV_NODE_NONE; node = t->nodes[node].parent) {
         must(t->nodes[node].pins > 0);
-        t->stats.pinned -= --t->nodes[node].pins == 0;
+        t->stats.pinned.nodes -= --t->nodes[node].pins == 0;
     }
+}
+
+void kv_trie_pin_cost(const struct kv_trie *t, str scope_name, const int32_t *tokens,
+                      uint32_t count, struct kv_trie_pins *out)
+{
+    uint32_t scope = kv_trie_scope(t, scope_name), from[KV_GROUPS_MAX], at = KV_NODE_NONE;
+    uint32_t levels = (count + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    *out = (struct kv_trie_pins){.nodes = levels};
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        from[g] = kv_trie_first_seen(t->layout, g, count);
+        out->pages[g] = levels > from[g] ? levels - from[g] : 0;
+    }
+    for (uint32_t i = 0; i < count / KV_PAGE_TOKENS; i++) {
+        at = kv_trie_full(t, at, scope, tokens + i * KV_PAGE_TOKENS);
+        if (at == KV_NODE_NONE)
+            break;
+        out->nodes -= t->nodes[at].pins > 0;
+        for (uint32_t g = 0; g < t->layout->groups_count; g++)
+            out->pages[g] -= i >= from[g] && t->nodes[at].pinned[g] > 0;
+    }
+}
+
+static void kv_trie_release_pins(struct kv_trie *t, struct kv_node *n)
+{
+    for (uint32_t g = 0; g < t->layout->groups_count; g++) {
+        n->pinned[g] = n->pinned[g] > 0;
+        if (n->pinned[g])
+            kv_trie_unpin_page(t, n, g);
+    }
+    t->stats.pinned.nodes -= n->pins > 0;
+    n->pins = 0;
 }
 
 void kv_trie_set_weight(struct kv_trie *t, uint32_t node, uint32_t weight)
@@ -524,7 +607,7 @@ static void kv_trie_evict_window(struct kv_trie *t, uint32_t group, uint32_t fre
              i != KV_NODE_NONE && kv_pool_free(t->pool, group) < free_wanted;
              i = t->nodes[i].newer) {
             struct kv_node *n = &t->nodes[i];
-            if (!n->pins && kv_trie_holds_alone(t, n, group) &&
+            if (kv_trie_holds_alone(t, n, group) &&
                 kv_trie_is_near_end(t, i, group) == (pass == 1))
                 kv_trie_evict_page(t, i, group);
         }
@@ -569,7 +652,7 @@ void kv_trie_clear(struct kv_trie *t)
 void kv_trie_deinit(struct kv_trie *t)
 {
     for (uint32_t i = t->oldest; i != KV_NODE_NONE; i = t->nodes[i].newer)
-        t->nodes[i].pins = 0;
+        kv_trie_release_pins(t, &t->nodes[i]);
     kv_trie_clear(t);
     map_deinit(&t->by_tokens);
     map_deinit(&t->scopes);

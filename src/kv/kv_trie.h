@@ -6,7 +6,8 @@
  *            it may give up pages of groups with a window, or take an equal page for its own. Only
  *            the end of a path is partly filled. A child is seen by its scope and, if public, by
  *            all. In the list of all nodes a child stands before its parent, so the oldest node is
- *            always a leaf.
+ *            always a leaf. A pinned page is held once more, so nothing that frees pages can take
+ *            it: of groups with a window only what the token behind the pin sees.
  *
  *     root --"system prompt" (12 nodes)--+-- agent A turn 1 (3) -- turn 2 (1)
  *                                        +-- agent B turn 1 (4)
@@ -33,6 +34,7 @@ struct kv_node {
     uint32_t older, newer;                  /* list of all nodes, oldest first */
     uint32_t depth, count;                  /* pages from the root; tokens in this one */
     uint32_t scope, pins;
+    uint32_t pinned[KV_GROUPS_MAX];         /* pins that need this node's page */
     uint32_t weight;                        /* what it is worth keeping, 1 = plain */
     uint64_t used;
     uint32_t pages[KV_GROUPS_MAX];
@@ -49,9 +51,15 @@ struct kv_trie_evicted {
     void *ctx;
 };
 
+/* Of nodes, and of their pages. */
+struct kv_trie_pins {
+    uint32_t nodes, pages[KV_GROUPS_MAX];
+};
+
 struct kv_trie_stats {
     uint64_t hits, misses, tokens_cached, evictions; /* evictions: pages */
-    uint32_t nodes, pinned; /* pinned: of these, with the path to each pin */
+    uint32_t nodes;
+    struct kv_trie_pins pinned; /* of these, with the path to each pin */
 };
 
 struct kv_trie {
@@ -110,6 +118,9 @@ bool kv_trie_is_public(const struct kv_trie *t, uint32_t node);
 
 /* A pinned node and the path to it are never evicted. Counted. */
 void kv_trie_pin(struct kv_trie *t, uint32_t node);
+/* What a pin of all of tokens[count] would add to stats.pinned. Changes nothing. */
+void kv_trie_pin_cost(const struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
+                      struct kv_trie_pins *out);
 void kv_trie_unpin(struct kv_trie *t, uint32_t node);
 /* How hard a node is to lose: 4 system prefixes, 2 session heads (BEHAVIOUR 8.11). */
 void kv_trie_set_weight(struct kv_trie *t, uint32_t node, uint32_t weight);

@@ -312,7 +312,9 @@ static void path_state_put_pages(struct buf *out, const struct path_state_view *
         path_state_put_gauge(out, "kv_pages", r->name, ",state=\"total\"",
                              r->model.kv_tokens / PATH_STATE_PAGE);
         for (int k = 0; k < API_PAGES_COUNT_; k++)
-            path_state_put_gauge(out, "kv_pages", r->name, more[k], (double)r->beat.pages[k]);
+            if (more[k]) /* a limit is no state */
+                path_state_put_gauge(out, "kv_pages", r->name, more[k],
+                                     (double)r->beat.pages[k]);
     }
 }
 

@@ -43,13 +43,13 @@ struct client {
     int64_t arrives_ms, cancels_ms;
     bool is_held, is_slow; /* is_slow: returns credit late */
     size_t owed;           /* weight not returned yet */
-    bool is_resumed;
+    bool is_resumed, was_refused; /* was_refused: its pin found no room */
     struct api_usage usage;
 };
 
 static struct world {
     uint64_t seed;
-    struct chrono_rng rng;
+    struct chrono_rng rng, pin_rng; /* pin_rng: what is pinned changes nothing else of a seed */
     struct chrono_fake clock;
     struct vocab *vocab;
     struct mem mem;
@@ -59,6 +59,7 @@ static struct world {
     struct sched sched;
     struct device device;
     bool has_trie, has_tier, keeps_ram;
+    uint32_t pin_permille;
     struct sim_disk disk;
     struct tier_disk files;
     struct kv_tier *tier;
@@ -86,6 +87,7 @@ static void expect(bool ok, const char *what, int64_t a, int64_t b)
 }
 static uint32_t below(uint32_t n) { return (uint32_t)chrono_rng_below(&w.rng, n); }
 static bool chance(uint32_t percent) { return below(100) < percent; }
+static bool pin_chance(uint32_t percent) { return chrono_rng_below(&w.pin_rng, 100) < percent; }
 static int64_t now_ms(void) { return w.clock.ns / 1000000; }
 
 /* --- what a request says alone --------------------------------------------------------------- */
@@ -207,7 +209,12 @@ static void read_event(struct client *c, struct sim_reply *r, const struct api_e
     }
     if (ev->kind == API_EVENT_USAGE)
         c->usage = ev->usage;
-    if (ev->kind == API_EVENT_ERROR)
+    if (ev->kind == API_EVENT_ERROR && c->rq.cache == API_CACHE_PIN) {
+        bool is_full = str_eq_z(ev->error.code, "insufficient_storage");
+        expect(w.has_trie ? is_full : ev->error.err.code == ERR_UNSUPPORTED, ev->error.err.text,
+               (int64_t)c->rq.id, ev->error.err.code);
+        c->was_refused = true;
+    } else if (ev->kind == API_EVENT_ERROR)
         fail(ev->error.err.text, (int64_t)c->rq.id, ev->error.err.code);
 }
 
@@ -243,6 +250,8 @@ static void on_batch(void *ctx, const struct api_batch *b)
 static void check_reply(const struct client *c, uint32_t choice)
 {
     const struct sim_reply *a = &c->replies[choice], *b = &c->expected[choice];
+    if (c->was_refused)
+        return;
     bool prefix = c->state == CLIENT_CANCELLED;
     expect(prefix ? a->ids_count <= b->ids_count : a->ids_count == b->ids_count,
            "number of tokens differs", a->ids_count, b->ids_count);
@@ -305,6 +314,7 @@ static void make_client(struct client *c, uint32_t id, uint32_t context_max)
 {
     struct api_request *rq = &c->rq;
     static const char *const scopes[] = {"", "", "alice", "bob"};
+    static const char *const pins[] = {"", "1", "2", "3", "4"};
     static const char *const stops[] = {"a0", "b1 d", " d3", "e4", "zz"};
     api_request_init(rq);
     rq->id = id;
@@ -320,6 +330,10 @@ static void make_client(struct client *c, uint32_t id, uint32_t context_max)
     rq->priority = (enum api_priority)below(API_PRIORITY_COUNT_);
     rq->scope = str_of(scopes[below(4)]);
     rq->cache = (enum api_cache)below(API_CACHE_PIN);
+    if (rq->kind == API_KIND_PREFILL && pin_chance(60)) {
+        rq->cache = API_CACHE_PIN;
+        rq->context = str_of(pins[chrono_rng_below(&w.pin_rng, countof(pins))]);
+    }
     if (chance(30)) {
         rq->repeat_penalty = 1.2f;
         rq->repeat_last = chance(30) ? API_REPEAT_ALL : below(80);
@@ -404,7 +418,8 @@ static void open_engine(void)
         .backend = &sim_backend, .device = d, .limits = d->limits, .layout = &w.layout,
         .pool = &w.pool, .trie = w.has_trie ? &w.trie : NULL, .vocab = w.vocab, .mem = &w.mem,
         .clock = chrono_fake_clock(&w.clock), .sink = {on_batch, NULL}, .model = STR("sim"),
-        .credit = w.credit, .reserve_tokens = w.reserve_tokens};
+        .credit = w.credit, .reserve_tokens = w.reserve_tokens,
+        .pin_permille = w.pin_permille};
     if (!kv_pool_init(&w.pool, d->pages, w.layout.groups_count, 64, &w.mem, &e) ||
         !kv_trie_init(&w.trie, &w.pool, &w.layout, 8 + below(d->pages[0] + 8), &w.mem, &e) ||
         !sched_init(&w.sched, &o, &e))
@@ -424,7 +439,7 @@ static void check_pages(void)
         }
         for (uint32_t i = w.trie.oldest; i != KV_NODE_NONE; i = w.trie.nodes[i].newer)
             if (w.trie.nodes[i].pages[g] != KV_PAGE_NONE)
-                refs[w.trie.nodes[i].pages[g]]++;
+                refs[w.trie.nodes[i].pages[g]] += w.trie.nodes[i].pinned[g] ? 2 : 1;
         for (uint32_t i = 0; i < w.pool.copies_count; i++)
             if (w.pool.copies[i].group == g)
                 refs[w.pool.copies[i].from]++;
@@ -432,6 +447,39 @@ static void check_pages(void)
             expect(refs[page] == kv_pool_refs(&w.pool, g, page), "references of a page differ",
                    kv_pool_refs(&w.pool, g, page), refs[page]);
     }
+}
+
+static struct { uint64_t named, most; } pins; /* over all seeds */
+
+/* Whatever was evicted meanwhile: the path to a pin is there, with all that its next token sees,
+ * and all pins together hold what they may and no more. */
+static void check_pins(void)
+{
+    struct kv_trie_pins seen = {0};
+    const struct sched_pins *p = &w.sched.pins;
+    if (!w.has_trie)
+        return;
+    for (uint32_t i = w.trie.oldest; i != KV_NODE_NONE; i = w.trie.nodes[i].newer) {
+        const struct kv_node *n = &w.trie.nodes[i];
+        seen.nodes += n->pins > 0;
+        for (uint32_t g = 0; g < w.layout.groups_count; g++) {
+            seen.pages[g] += n->pinned[g] > 0;
+            expect(!n->pinned[g] || n->pages[g] != KV_PAGE_NONE, "a pinned page is gone", i, g);
+            expect(!n->pinned[g] || n->pins, "a page is pinned and its node is not", i, g);
+        }
+        expect(!n->pins || n->parent == KV_NODE_NONE || w.trie.nodes[n->parent].pins,
+               "the path to a pin has a hole", i, n->parent);
+    }
+    for (uint32_t g = 0; g < w.layout.groups_count; g++) {
+        expect(seen.pages[g] == w.trie.stats.pinned.pages[g], "pinned pages are miscounted",
+               seen.pages[g], w.trie.stats.pinned.pages[g]);
+        expect(seen.pages[g] + p->promised.pages[g] <= p->most.pages[g], "pins hold too much",
+               seen.pages[g], p->most.pages[g]);
+        pins.most = base_max(pins.most, seen.pages[g]);
+    }
+    expect(seen.nodes == w.trie.stats.pinned.nodes, "pinned nodes are miscounted", seen.nodes,
+           w.trie.stats.pinned.nodes);
+    pins.named += p->by_name.count;
 }
 
 static struct { uint64_t restored, lost, bad_sums, off, evictions; } tiers; /* over all seeds */
@@ -455,6 +503,7 @@ static void close_engine(void)
     expect(list_is_empty(&w.sched.jobs) && list_is_empty(&w.sched.waiting), "jobs are left", 0, 0);
     expect(w.sched.stats.running == 0 && w.sched.stats.waiting == 0 && w.sched.adjust_reserved == 0,
            "counters do not return to zero", w.sched.stats.running, w.sched.stats.waiting);
+    expect(w.sched.pins.promised.nodes == 0, "a promise is left", w.sched.pins.promised.nodes, 0);
     check_pages();
     count_tier();
     sim_disk_kill(&w.disk);
@@ -494,6 +543,7 @@ static void open_world(uint64_t seed)
     memset(&w, 0, sizeof w);
     w.seed = seed;
     chrono_rng_init(&w.rng, seed);
+    chrono_rng_init(&w.pin_rng, seed ^ 0x70696e73);
     w.vocab = make_vocab();
     uint32_t context_max = 64 + below(chance(30) ? 900 : 400), slots = 1 + below(6);
     w.layout.groups_count = chance(40) ? 2 : 1;
@@ -516,6 +566,7 @@ static void open_world(uint64_t seed)
     d->eos_rate = chance(50) ? 37 : 300;
     d->on_broken = fail;
     w.has_trie = chance(85);
+    w.pin_permille = 100 * (uint32_t)chrono_rng_below(&w.pin_rng, 11);
     open_disk(seed);
     w.reserve_tokens = chance(70) ? below(40) : SCHED_RESERVE_TOKENS;
     w.credit = chance(50) ? 400 + below(4000) : 0;
@@ -591,7 +642,10 @@ static void run(uint64_t seed)
         enum sched_result r = sched_step(&w.sched, &e);
         if (r == SCHED_RESULT_LOST)
             respawn();
+        if (pin_chance(3))
+            sched_unpin(&w.sched, pin_chance(50) ? STR("1") : STR("2"));
         check_pages();
+        check_pins();
         chrono_fake_add_ms(&w.clock, 1 + below(r == SCHED_RESULT_IDLE ? 100 : 30));
     }
     for (uint32_t i = 0; i < w.clients_count; i++)
@@ -852,6 +906,11 @@ int main(void)
                "%llu off, %llu evictions\n", (unsigned long long)tiers.restored,
                (unsigned long long)tiers.lost, (unsigned long long)tiers.bad_sums,
                (unsigned long long)tiers.off, (unsigned long long)tiers.evictions);
+        return 1;
+    }
+    if (!one && (!pins.named || pins.most < 8)) {
+        printf("sim: pins were not tried: %llu, %llu pages\n", (unsigned long long)pins.named,
+               (unsigned long long)pins.most);
         return 1;
     }
     printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 6);

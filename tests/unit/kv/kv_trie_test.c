@@ -339,6 +339,35 @@ static void test_window_pages_are_given_up_before_nodes_are(void **state)
     assert_int_equal(kv_pool_used(&pool, 1), 6);
 }
 
+static void test_a_pin_holds_of_a_window_what_its_next_token_sees_and_no_more(void **state)
+{
+    (void)state;
+    struct kv_trie_pins cost;
+    struct talk a;
+    talk_init(&a);
+    talk_say(&a, 100, 192);
+    kv_trie_pin_cost(&trie, STR(""), a.tokens, 192, &cost);
+    assert_int_equal(cost.nodes, 6);
+    assert_int_equal(cost.pages[0], 6);
+    assert_int_equal(cost.pages[1], 2);
+    uint32_t node = talk_store(&a, STR(""));
+    kv_trie_pin(&trie, node);
+    assert_memory_equal(&trie.stats.pinned, &cost, sizeof cost);
+    assert_int_equal(kv_trie_evict(&trie, 1, 100), 4);
+    assert_int_equal(kv_trie_evict(&trie, 0, 100), 0);
+    assert_int_equal(length(&a, STR("")), 192);
+    assert_int_equal(kv_pool_spare(&pool, 0), PAGES - 6); /* nobody counts on what is pinned */
+    kv_trie_pin_cost(&trie, STR("k"), a.tokens, 192, &cost); /* seen by every scope */
+    assert_int_equal(cost.nodes + cost.pages[0] + cost.pages[1], 0);
+    talk_say(&a, 400, 1);
+    kv_trie_pin_cost(&trie, STR(""), a.tokens, 193, &cost);
+    assert_int_equal(cost.nodes, 1);
+    kv_trie_unpin(&trie, node);
+    assert_int_equal(trie.stats.pinned.nodes, 0);
+    assert_int_equal(kv_trie_evict(&trie, 1, 100), 2);
+    assert_int_equal(kv_trie_evict(&trie, 0, 100), 6);
+}
+
 /* Random conversations over few tokens, against a list of everything that was stored and never
  * evicted (the pool is large enough): the longest common prefix must be found exactly. */
 static void test_random_conversations_match_their_longest_common_prefix(void **state)
@@ -392,6 +421,7 @@ int main(void)
         TEST(test_a_key_names_scope_and_all_tokens_whichever_node_is_asked_first, setup),
         TEST(test_the_oldest_conversation_goes_first_and_from_its_end, setup),
         TEST(test_pages_in_use_and_pinned_ones_are_never_evicted, setup),
+        TEST(test_a_pin_holds_of_a_window_what_its_next_token_sees_and_no_more, setup_window),
         TEST(test_a_heavy_prefix_outlives_a_light_one_of_the_same_age, setup),
         TEST(test_E29_without_a_free_node_the_oldest_leaf_makes_room, setup_few),
         TEST(test_a_match_needs_the_window_before_its_end, setup_window),
