@@ -112,6 +112,11 @@ enum api_pages {
     API_PAGES_FREE, API_PAGES_USED, API_PAGES_CACHED, API_PAGES_PINNED, API_PAGES_PIN_LIMIT,
     API_PAGES_COUNT_
 };
+/* Pages that left the pool: bytes of them now; what went to the disk and came back, and how many
+ * were thrown away for a wrong sum, since load. */
+struct api_tier {
+    uint64_t ram_bytes, ssd_bytes, read_bytes, written_bytes, bad_sums;
+};
 
 struct api_beat {
     uint64_t step;        /* steps finished since load */
@@ -122,6 +127,7 @@ struct api_beat {
     uint64_t tokens_done, tokens_queued;
     uint64_t preemptions, recomputed_tokens;
     uint64_t pages[API_PAGES_COUNT_]; /* of the cache, by what they are */
+    struct api_tier tier;
     float prefill_tokens_per_s, decode_tokens_per_s; /* 0 = not measured */
     struct api_steps steps[API_STEP_COUNT_];
 };

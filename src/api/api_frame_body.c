@@ -503,6 +503,11 @@ static void io_beat(struct api_codec *c, struct api_beat *b)
     io_u64(c, &b->recomputed_tokens);
     for (int i = 0; i < API_PAGES_COUNT_; i++)
         io_u64(c, &b->pages[i]);
+    io_u64(c, &b->tier.ram_bytes);
+    io_u64(c, &b->tier.ssd_bytes);
+    io_u64(c, &b->tier.read_bytes);
+    io_u64(c, &b->tier.written_bytes);
+    io_u64(c, &b->tier.bad_sums);
     io_f32(c, &b->prefill_tokens_per_s);
     io_f32(c, &b->decode_tokens_per_s);
     for (int k = 0; k < API_STEP_COUNT_; k++) {

@@ -57,6 +57,7 @@ struct host_out {
 struct host_state {
     _Atomic uint64_t step, tokens_done, tokens_queued, progress_base;
     _Atomic uint64_t preemptions, recomputed_tokens, pages[API_PAGES_COUNT_];
+    _Atomic uint64_t ram_bytes, ssd_bytes, read_bytes, written_bytes, bad_sums; /* tier */
     _Atomic uint32_t phase, running, queued, prefill_rate, decode_rate; /* rates: tokens/s x 16 */
     _Atomic uint32_t in_prep;
     _Atomic uint64_t step_counts[API_STEP_COUNT_][API_STEP_BUCKETS + 1], step_ns[API_STEP_COUNT_];
@@ -229,6 +230,18 @@ static void host_publish_phase(struct host *h, bool is_idle)
     atomic_store_explicit(&h->state.phase, phase, memory_order_relaxed);
 }
 
+static void host_publish_tier(struct host *h)
+{
+    struct host_state *t = &h->state;
+    struct api_tier tier;
+    engine_stats_tier(&h->tier, &tier);
+    atomic_store_explicit(&t->ram_bytes, tier.ram_bytes, memory_order_relaxed);
+    atomic_store_explicit(&t->ssd_bytes, tier.ssd_bytes, memory_order_relaxed);
+    atomic_store_explicit(&t->read_bytes, tier.read_bytes, memory_order_relaxed);
+    atomic_store_explicit(&t->written_bytes, tier.written_bytes, memory_order_relaxed);
+    atomic_store_explicit(&t->bad_sums, tier.bad_sums, memory_order_relaxed);
+}
+
 static void host_publish(struct host *h)
 {
     const struct sched_stats *s = &h->sched.stats;
@@ -242,6 +255,7 @@ static void host_publish(struct host *h)
     engine_stats_pages(&h->sched, pages);
     for (int i = 0; i < API_PAGES_COUNT_; i++)
         atomic_store_explicit(&t->pages[i], pages[i], memory_order_relaxed);
+    host_publish_tier(h);
     atomic_store_explicit(&t->running, s->running, memory_order_relaxed);
     atomic_store_explicit(&t->queued, s->waiting, memory_order_relaxed);
     atomic_store_explicit(&t->prefill_rate, (uint32_t)(s->prefill_tokens_per_s * 16),
@@ -582,6 +596,11 @@ static void host_beat(struct host *h)
         .tokens_queued = atomic_load_explicit(&t->tokens_queued, memory_order_relaxed),
         .preemptions = atomic_load_explicit(&t->preemptions, memory_order_relaxed),
         .recomputed_tokens = atomic_load_explicit(&t->recomputed_tokens, memory_order_relaxed),
+        .tier = {.ram_bytes = atomic_load_explicit(&t->ram_bytes, memory_order_relaxed),
+                 .ssd_bytes = atomic_load_explicit(&t->ssd_bytes, memory_order_relaxed),
+                 .read_bytes = atomic_load_explicit(&t->read_bytes, memory_order_relaxed),
+                 .written_bytes = atomic_load_explicit(&t->written_bytes, memory_order_relaxed),
+                 .bad_sums = atomic_load_explicit(&t->bad_sums, memory_order_relaxed)},
         .prefill_tokens_per_s =
             host_rate(atomic_load_explicit(&t->prefill_rate, memory_order_relaxed)),
         .decode_tokens_per_s =

@@ -38,6 +38,16 @@ static void put_tier(struct json_writer *w, const struct engine_tier *tier)
     json_close_object(w);
 }
 
+void engine_stats_tier(const struct engine_tier *tier, struct api_tier *out)
+{
+    struct kv_tier_stats t = {.ram_bytes = 0};
+    if (tier->tier)
+        kv_tier_stats(tier->tier, &t);
+    *out = (struct api_tier){.ram_bytes = t.ram_bytes, .ssd_bytes = t.disk_bytes,
+                             .read_bytes = t.bytes_read, .written_bytes = t.bytes_written,
+                             .bad_sums = t.bad_sums};
+}
+
 void engine_stats_pages(const struct sched *s, uint64_t pages[API_PAGES_COUNT_])
 {
     const struct kv_pool_group *g = &s->o.pool->groups[0];

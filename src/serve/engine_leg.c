@@ -502,6 +502,9 @@ static void engine_leg_on_beat(struct engine_leg *l, const struct api_beat *b)
     /* beat is zeroed with each child, whose numbers begin at 0. */
     l->counts.preemptions += b->preemptions - l->beat.preemptions;
     l->counts.recomputed_tokens += b->recomputed_tokens - l->beat.recomputed_tokens;
+    l->counts.spill_read_bytes += b->tier.read_bytes - l->beat.tier.read_bytes;
+    l->counts.spill_written_bytes += b->tier.written_bytes - l->beat.tier.written_bytes;
+    l->counts.spill_bad_sums += b->tier.bad_sums - l->beat.tier.bad_sums;
     l->beat = *b;
 }
 
@@ -751,6 +754,15 @@ void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load
 }
 
 struct api_loading engine_leg_loading(const struct engine_leg *l) { return l->loading; }
+void engine_leg_counts_add(struct engine_leg_counts *to, const struct engine_leg_counts *more)
+{
+    to->preemptions += more->preemptions;
+    to->recomputed_tokens += more->recomputed_tokens;
+    to->spill_read_bytes += more->spill_read_bytes;
+    to->spill_written_bytes += more->spill_written_bytes;
+    to->spill_bad_sums += more->spill_bad_sums;
+}
+
 struct engine_leg_counts engine_leg_counts(const struct engine_leg *l) { return l->counts; }
 const struct api_beat *engine_leg_beat(const struct engine_leg *l) { return &l->beat; }
 str engine_leg_stats(const struct engine_leg *l) { return buf_view(&l->stats); }

@@ -66,7 +66,9 @@ struct api_loading engine_leg_loading(const struct engine_leg *l);
 /* Over all children since open. */
 struct engine_leg_counts {
     uint64_t preemptions, recomputed_tokens;
+    uint64_t spill_read_bytes, spill_written_bytes, spill_bad_sums;
 };
+void engine_leg_counts_add(struct engine_leg_counts *to, const struct engine_leg_counts *more);
 struct engine_leg_counts engine_leg_counts(const struct engine_leg *l);
 /* The last heartbeat. */
 const struct api_beat *engine_leg_beat(const struct engine_leg *l);

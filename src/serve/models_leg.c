@@ -470,8 +470,7 @@ struct engine_leg_counts models_leg_counts(const struct models_leg *m)
         if (!m->room.models[i]->leg)
             continue;
         struct engine_leg_counts one = engine_leg_counts(m->room.models[i]->leg);
-        sum.preemptions += one.preemptions;
-        sum.recomputed_tokens += one.recomputed_tokens;
+        engine_leg_counts_add(&sum, &one);
     }
     return sum;
 }

@@ -307,8 +307,7 @@ static void models_room_on_leg(void *ctx)
 static void models_room_is_out(struct models_room *r, struct models_room_model *m)
 {
     struct engine_leg_counts past = engine_leg_counts(m->leg);
-    r->counts.preemptions += past.preemptions;
-    r->counts.recomputed_tokens += past.recomputed_tokens;
+    engine_leg_counts_add(&r->counts, &past);
     engine_leg_close(m->leg, 0);
     m->leg = NULL;
     m->provider = (struct api_provider){0};

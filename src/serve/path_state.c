@@ -399,9 +399,50 @@ static void path_state_put_processes(struct buf *out, const struct path_state_vi
                                  (double)path_state_resident(v->rows[i].pid));
 }
 
+static void path_state_put_number(struct buf *out, const char *name, const char *type,
+                                  const char *help, uint64_t value)
+{
+    path_state_put_head(out, name, type, help);
+    buf_printf(out, "shoal_%s %llu\n", name, (unsigned long long)value);
+}
+
+/* Pages that left the pool, of all models: the directory is one. */
+static void path_state_put_tiers(struct buf *out, const struct path_state_view *v,
+                                 const struct engine_leg_counts *counts)
+{
+    uint64_t ram = 0, ssd = 0;
+    for (size_t i = 0; i < v->count; i++) {
+        ram += v->rows[i].beat.tier.ram_bytes;
+        ssd += v->rows[i].beat.tier.ssd_bytes;
+    }
+    path_state_put_head(out, "tier_bytes", "gauge", "Pages outside the pool.");
+    buf_printf(out, "shoal_tier_bytes{tier=\"ram\"} %llu\nshoal_tier_bytes{tier=\"ssd\"} %llu\n",
+               (unsigned long long)ram, (unsigned long long)ssd);
+    path_state_put_head(out, "spill_bytes_total", "counter", "Pages to the disk and from it.");
+    buf_printf(out,
+               "shoal_spill_bytes_total{dir=\"read\"} %llu\n"
+               "shoal_spill_bytes_total{dir=\"write\"} %llu\n",
+               (unsigned long long)counts->spill_read_bytes,
+               (unsigned long long)counts->spill_written_bytes);
+    path_state_put_number(out, "spill_checksum_failures_total", "counter",
+                          "Pages from the disk that were not what went there.",
+                          counts->spill_bad_sums);
+}
+
+static void path_state_put_reloads(struct buf *out, const struct server_config *config)
+{
+    path_state_put_head(out, "config_reloads_total", "counter", "Reloads by how they ended.");
+    buf_printf(out,
+               "shoal_config_reloads_total{result=\"ok\"} %llu\n"
+               "shoal_config_reloads_total{result=\"refused\"} %llu\n",
+               (unsigned long long)(config->reloads - config->refusals),
+               (unsigned long long)config->refusals);
+}
+
 void path_state_metrics(struct server *s, struct http_conn *c)
 {
     const struct server_options *o = server_options_of(s);
+    const struct engine_leg_counts counts = models_leg_counts(o->models);
     struct path_state_view v;
     struct buf out;
     path_state_look(s, &v);
@@ -413,24 +454,16 @@ void path_state_metrics(struct server *s, struct http_conn *c)
     path_state_put_head(&out, "build_info", "gauge", "This build.");
     buf_printf(&out, "shoal_build_info{version=\"%.*s\",isa=\"%.*s\"} 1\n",
                STR_ARG(o->version_text), STR_ARG(o->isa));
-    path_state_put_head(&out, "swaps_total", "counter", "Loads that took another model's place.");
-    buf_printf(&out, "shoal_swaps_total %llu\n", (unsigned long long)models_leg_swaps(o->models));
-    const struct engine_leg_counts counts = models_leg_counts(o->models);
-    path_state_put_head(&out, "preemptions_total", "counter", "Replies put back for room.");
-    buf_printf(&out, "shoal_preemptions_total %llu\n", (unsigned long long)counts.preemptions);
-    path_state_put_head(&out, "recomputed_tokens_total", "counter", "Computed again after that.");
-    buf_printf(&out, "shoal_recomputed_tokens_total %llu\n",
-               (unsigned long long)counts.recomputed_tokens);
-    const struct server_config *config = server_config_of(s);
-    path_state_put_head(&out, "config_reloads_total", "counter", "Reloads by how they ended.");
-    buf_printf(&out,
-               "shoal_config_reloads_total{result=\"ok\"} %llu\n"
-               "shoal_config_reloads_total{result=\"refused\"} %llu\n",
-               (unsigned long long)(config->reloads - config->refusals),
-               (unsigned long long)config->refusals);
-    path_state_put_head(&out, "connections", "gauge", "Open connections.");
-    buf_printf(&out, "shoal_connections %u\n", server_connections(s));
-    path_state_put_head(&out, "ingress_bytes", "gauge", "Bodies in memory.");
-    buf_printf(&out, "shoal_ingress_bytes %llu\n", (unsigned long long)server_ingress(s));
+    path_state_put_number(&out, "swaps_total", "counter", "Loads that took another model's place.",
+                          models_leg_swaps(o->models));
+    path_state_put_number(&out, "preemptions_total", "counter", "Replies put back for room.",
+                          counts.preemptions);
+    path_state_put_number(&out, "recomputed_tokens_total", "counter",
+                          "Computed again after that.", counts.recomputed_tokens);
+    path_state_put_tiers(&out, &v, &counts);
+    path_state_put_reloads(&out, server_config_of(s));
+    path_state_put_number(&out, "connections", "gauge", "Open connections.",
+                          server_connections(s));
+    path_state_put_number(&out, "ingress_bytes", "gauge", "Bodies in memory.", server_ingress(s));
     path_state_send(c, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

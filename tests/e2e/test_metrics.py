@@ -1,7 +1,10 @@
 """/metrics as a strict reader of Prometheus' text format takes it, and what must be in it."""
+import os
 import re
 
+from conftest import ROOT
 from server import TINY, serving, wait_until
+from test_failover import Stub, config_of
 
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
@@ -64,13 +67,32 @@ def check_histograms(names, series):
         assert (name + "_sum", rest) in series, (name, rest)
 
 
-BUILT = ["build_info", "model_loaded", "queue_depth", "running", "slots_total", "kv_pages",
-         "engine_progress_age_seconds", "connections", "ingress_bytes", "resident_bytes",
-         "requests_total", "prompt_tokens_total", "eval_tokens_total", "agent_tokens_total",
-         "preemptions_total", "recomputed_tokens_total",
-         "swaps_total", "engine_restarts_total", "warnings_total", "truncated_total",
-         "loop_stops_total", "config_reloads_total", "first_token_seconds", "token_gap_seconds",
-         "queue_seconds", "request_seconds", "step_seconds"]
+def promised():
+    """{name: (type, labels)} of BEHAVIOUR 5.12, but for what it says is not built."""
+    with open(os.path.join(ROOT, "docs", "BEHAVIOUR.md"), encoding="utf-8") as f:
+        section = f.read().split("### 5.12")[1].split("\n### ")[0]
+    found, later = {}, re.search(r"Not built yet, so not told: `([^`]*)`", section)
+    for word, kind in (("Gauges", "gauge"), ("Counters", "counter"), ("Histograms", "histogram")):
+        text = re.sub(r"\([^)]*\)", "", section.split(f"{word}: ")[1].split(".\n")[0]
+                      .split(". One place")[0].split("\nCounters")[0].split("\nHistograms")[0])
+        for name, labels in re.findall(r"([a-z_]+)(?:\{([^}]*)\})?", text.replace("`", " ")):
+            found[name] = (kind, {x.split("=")[0] for x in labels.split(",") if x})
+    for name in later.group(1).split() if later else []:
+        del found[name]
+    return found
+
+
+def check_promised(types, series, must_have_samples):
+    wanted = promised()
+    assert len(wanted) > 35
+    assert {f"shoal_{n}": kind for n, (kind, _) in wanted.items()} == types
+    for name, (kind, labels) in wanted.items():
+        end = "_count" if kind == "histogram" else ""
+        keys = [k for k in series if k[0] == f"shoal_{name}{end}"]
+        assert keys or name not in must_have_samples, name
+        for k in keys:
+            told = {x for x, _ in k[1]}  # checks are counted for all legs together
+            assert told == labels or name == "probes_total" and told <= labels, (k, labels)
 
 
 def test_metrics_are_strictly_the_text_format_and_complete(home):
@@ -83,7 +105,8 @@ def test_metrics_are_strictly_the_text_format_and_complete(home):
         server.get("/nope")
         wait_until(lambda: step_count(server) >= 9)  # the next beat
         types, series = parse(server.get("/metrics").body.decode())
-        assert {f"shoal_{n}" for n in BUILT} <= set(types)
+        check_promised(types, series, ("tier_bytes", "spill_bytes_total", "kv_pages",
+                                       "spill_checksum_failures_total", "agent_tokens_total"))
         agents = {k[1][0][1]: v for k, v in series.items()
                   if k[0] == "shoal_agent_tokens_total" and dict(k[1])["kind"] == "output"}
         assert agents == {"lead": 12, "odd/na-me": 6}
@@ -117,3 +140,66 @@ def test_an_unloaded_server_has_metrics_too(home):
     with serving(home) as server:
         _, series = parse(server.get("/metrics").body.decode())
         assert series[("shoal_model_loaded", (("kind", ""), ("model", "")))] == 0
+
+
+def test_legs_tell_their_states_transitions_and_checks(home, tmp_path):
+    """One upstream fails each request and its breaker opens, the other one answers instead."""
+    bad, good = Stub(tmp_path, "-fault", "status=500"), Stub(tmp_path)
+    legs = {n: {"kind": "upstream", "dialect": "openai", "url": f"http://127.0.0.1:{s.port}"}
+            for n, s in (("bad", bad), ("good", good))}
+    config = config_of(legs, [{"match": {"model": "*"}, "legs": ["bad", "good"]}],
+                       ["breaker: {failures: 1, cooldown: 1s}"])
+    (tmp_path / "c.yaml").write_text(config)
+
+    def samples(server, name):
+        types, series = parse(server.get("/metrics").body.decode())
+        check_promised(types, series, ())
+        return {tuple(v for _, v in k[1]): v for k, v in series.items() if k[0] == f"shoal_{name}"}
+
+    with serving(home, "-config", str(tmp_path / "c.yaml"), "-model", TINY) as server:
+        reply = server.post("/v1/chat/completions", {
+            "model": "m", "messages": [{"role": "user", "content": "ab"}]})
+        assert reply.status == 200, reply.body
+        states = samples(server, "leg_state")
+        assert states[("bad", "m", "open")] == states[("good", "m", "closed")] == 1, states
+        requests = samples(server, "leg_requests_total")
+        assert sum(v for k, v in requests.items() if "good" in k) == 1, requests
+        assert sum(v for k, v in requests.items() if "bad" in k and "ok" not in k) == 1, requests
+        assert samples(server, "breaker_transitions_total")[("bad", "m", "open")] == 1
+        assert sum(samples(server, "failover_total").values()) == 1
+        assert samples(server, "probes_total")  # the first one comes after 30 s
+    for s in (bad, good):
+        s.stop()
+
+
+def test_what_goes_to_the_disk_and_comes_back_is_counted(home, tmp_path):
+    """A directory that the second server reads: bytes of both ways, a page with a wrong bit."""
+    words = "".join(chr(97 + (i * i + i // 7) % 26) + (" " if i % 5 == 4 else "")
+                    for i in range(700))  # short prefixes are written at a stop only
+
+    def run(look):
+        with serving(home, "-model", TINY, "-spill", str(tmp_path / "spill"),
+                     env={"SHOAL_CACHE_SPILL_FLOOR": "1MiB"}) as server:
+            assert server.post("/v1/chat/completions", {
+                "model": server.model(), "max_tokens": 2, "ignore_eos": True,
+                "messages": [{"role": "user", "content": words}]}).status == 200
+            wait_until(lambda: look(parse(server.get("/metrics").body.decode())[1]))
+
+    def written(series):
+        return series[("shoal_spill_bytes_total", (("dir", "write"),))]
+
+    def is_kept(series):
+        return written(series) > 0 and series[("shoal_tier_bytes", (("tier", "ssd"),))] > 0
+
+    def is_read(series):
+        return (series[("shoal_spill_bytes_total", (("dir", "read"),))] > 0 and
+                series[("shoal_spill_checksum_failures_total", ())] == 0)
+
+    run(is_kept)
+    run(is_read)
+    for path in (tmp_path / "spill").glob("*/pages-*.kv"):
+        bytes_ = bytearray(path.read_bytes())
+        for at in range(len(bytes_) // 2, len(bytes_), 512):
+            bytes_[at] ^= 1
+        path.write_bytes(bytes_)
+    run(lambda series: series[("shoal_spill_checksum_failures_total", ())] > 0)
