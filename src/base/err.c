@@ -18,11 +18,13 @@ static void err_cut(char *text, int wanted)
 
 bool err_set(struct err *e, enum err_code code, const char *format, ...)
 {
+    char text[ERR_TEXT_MAX]; /* e's own text may be among the arguments */
     va_list args;
     va_start(args, format);
-    e->code = code;
-    err_cut(e->text, vsnprintf(e->text, sizeof e->text, format, args));
+    err_cut(text, vsnprintf(text, sizeof text, format, args));
     va_end(args);
+    e->code = code;
+    memcpy(e->text, text, strlen(text) + 1);
     return false;
 }
 

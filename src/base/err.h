@@ -49,7 +49,7 @@ struct err {
     char text[ERR_TEXT_MAX];
 };
 
-/* Sets code and sentence; returns false, so that `return err_set(e, ...)` reads well. */
+/* Sets code and sentence, out of e's own text, too; returns false for `return err_set(e, ...)`. */
 bool err_set(struct err *e, enum err_code code, const char *format, ...) BASE_PRINTF(3, 4);
 
 /* As err_set with ": strerror(error_number)" at the end and ERR_IO (ENOENT: ERR_NOT_FOUND). */

@@ -248,6 +248,19 @@ def test_f03_no_network_at_all_is_a_warning_too(pull, hub, store):
         assert "are here" in done.stderr
 
 
+def test_without_any_network_the_reason_and_the_mirrors_are_said(home, store):
+    """The default hub, from a network namespace that holds nothing."""
+    alone = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], "SHOAL_HUB_RETRY": "1ms"}
+    done = subprocess.run([*alone, SHOAL, "pull", "o/r"], env=env, capture_output=True, timeout=30,
+                          check=False)
+    text = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert re.fullmatch(r"shoal: huggingface\.co: .{5,160}; hub\.mirrors can name other hubs\n",
+                        text), text
+    assert not left(store)
+
+
 def test_f05_without_an_etag_a_known_hash_resumes(home, pull, hub, store):
     hub.has_etag = False
     hub.rate = 400_000
