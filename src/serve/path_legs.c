@@ -4,9 +4,9 @@
 
 #include "base/chrono.h"
 #include "serve/legs.h"
+#include "serve/path_body.h"
 
 #define PATH_LEGS_MAX ((size_t)4 << 20)
-#define PATH_LEGS_BODY_DEPTH 8
 
 /* --- writing ------------------------------------------------------------------------------- */
 
@@ -240,12 +240,9 @@ static bool path_legs_read(struct http_conn *c, enum breaker_event_kind *how, st
         enum breaker_event_kind how;
     } rows[] = {{"auto", BREAKER_EVENT_AUTO}, {"open", BREAKER_EVENT_FORCE_OPEN},
                 {"closed", BREAKER_EVENT_FORCE_CLOSED}};
-    const struct json_options o = {.depth_max = PATH_LEGS_BODY_DEPTH};
     struct json body;
-    if (!json_parse(&body, http_conn_request(c)->body, &o, http_conn_arena(c), &e->err)) {
-        e->err.code = ERR_REQUEST;
+    if (!path_body_open(c, &body, e))
         return false;
-    }
     str state = json_text(json_member(body, "state"), http_conn_arena(c));
     for (size_t i = 0; i < countof(rows); i++)
         if (str_eq_z(state, rows[i].name)) {
@@ -288,11 +285,6 @@ void path_legs_drilled(struct server *s, struct http_conn *c)
     buf_deinit(&out);
 }
 
-static bool path_legs_wrong(struct api_error *e, const char *field, const char *want)
-{
-    return api_error_set(e, ERR_REQUEST, "", str_of(field), "%s: %s expected", field, want);
-}
-
 static bool path_legs_read_field(struct rehearsal_plan *p, const struct json_walk *w,
                                  struct arena *a, struct api_error *e)
 {
@@ -302,37 +294,27 @@ static bool path_legs_read_field(struct rehearsal_plan *p, const struct json_wal
     } texts[] = {{"leg", &p->leg}, {"fault", &p->fault}, {"agents", &p->agents}};
     str key = json_text(w->key, a);
     for (size_t i = 0; i < countof(texts); i++) {
-        if (!str_eq_z(key, texts[i].name))
-            continue;
-        if (json_kind(w->value) != JSON_KIND_STRING)
-            return path_legs_wrong(e, texts[i].name, "a string");
-        *texts[i].to = json_text(w->value, a);
-        return true;
+        if (str_eq_z(key, texts[i].name))
+            return path_body_text(w->value, texts[i].name, texts[i].to, a, e);
     }
     if (str_eq_z(key, "seconds"))
-        return json_i64(w->value, &p->seconds) || path_legs_wrong(e, "seconds", "a whole number");
+        return json_i64(w->value, &p->seconds) || path_body_wrong(e, "seconds", "a whole number");
     if (str_eq_z(key, "share"))
-        return json_double(w->value, &p->share) || path_legs_wrong(e, "share", "a number");
+        return json_double(w->value, &p->share) || path_body_wrong(e, "share", "a number");
     return api_error_set(e, ERR_REQUEST, "", key, "unknown field: leg, fault, seconds, share and "
                          "agents are known");
 }
 
 static bool path_legs_read_plan(struct http_conn *c, struct rehearsal_plan *p, struct api_error *e)
 {
-    const struct json_options o = {.depth_max = PATH_LEGS_BODY_DEPTH};
-    struct arena *a = http_conn_arena(c);
     struct json body;
     *p = (struct rehearsal_plan){.leg = STR(""), .fault = STR(""), .agents = STR("*"),
                                  .seconds = 60, .share = 1};
-    if (!json_parse(&body, http_conn_request(c)->body, &o, a, &e->err)) {
-        e->err.code = ERR_REQUEST;
+    if (!path_body_open(c, &body, e))
         return false;
-    }
-    if (json_kind(body) != JSON_KIND_OBJECT)
-        return path_legs_wrong(e, "body", "an object");
     struct json_walk w = json_walk(body);
     while (json_next(&w))
-        if (!path_legs_read_field(p, &w, a, e))
+        if (!path_legs_read_field(p, &w, http_conn_arena(c), e))
             return false;
     return true;
 }

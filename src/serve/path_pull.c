@@ -2,10 +2,10 @@
 
 #include <stdio.h>
 
-#include "base/json.h"
 #include "dialect/dialect.h"
 #include "route/residency.h"
 #include "serve/models_leg.h"
+#include "serve/path_body.h"
 #include "serve/pulls.h"
 
 #define PATH_PULL_LINE_MAX 4096u
@@ -25,11 +25,6 @@ struct path_pull_request {
     bool stream;
 };
 
-static bool path_pull_wrong(struct api_error *e, const char *field, const char *expected)
-{
-    return api_error_set(e, ERR_REQUEST, "", str_of(field), "%s: %s expected", field, expected);
-}
-
 static bool path_pull_read_field(struct path_pull_request *r, const struct json_walk *w,
                                  struct arena *a, struct api_error *e)
 {
@@ -38,14 +33,14 @@ static bool path_pull_read_field(struct path_pull_request *r, const struct json_
     if (is_null)
         return true;
     if (str_eq_z(key, "model") || (str_eq_z(key, "name") && !r->model.len)) {
-        if (json_kind(w->value) != JSON_KIND_STRING)
-            return path_pull_wrong(e, "model", "string");
-        r->model = str_trim(json_text(w->value, a));
+        if (!path_body_text(w->value, "model", &r->model, a, e))
+            return false;
+        r->model = str_trim(r->model);
     } else if (str_eq_z(key, "stream")) {
-        return json_bool(w->value, &r->stream) || path_pull_wrong(e, "stream", "boolean");
+        return json_bool(w->value, &r->stream) || path_body_wrong(e, "stream", "a boolean");
     } else if (str_eq_z(key, "insecure")) {
         if (!json_bool(w->value, &insecure))
-            return path_pull_wrong(e, "insecure", "boolean");
+            return path_body_wrong(e, "insecure", "a boolean");
         if (insecure)
             return api_error_set(e, ERR_REQUEST, "", key,
                                  "insecure: true is not supported; hub.ca_file trusts a hub's own "
@@ -56,19 +51,13 @@ static bool path_pull_read_field(struct path_pull_request *r, const struct json_
 
 static bool path_pull_read(struct path_pull_request *r, struct http_conn *c, struct api_error *e)
 {
-    const struct json_options o = {.depth_max = PATH_PULL_DEPTH};
-    struct arena *a = http_conn_arena(c);
     struct json body;
     *r = (struct path_pull_request){.model = STR(""), .stream = true};
-    if (!json_parse(&body, http_conn_request(c)->body, &o, a, &e->err)) {
-        e->err.code = ERR_REQUEST;
+    if (!path_body_open(c, &body, e))
         return false;
-    }
-    if (json_kind(body) != JSON_KIND_OBJECT)
-        return path_pull_wrong(e, "body", "object");
     struct json_walk w = json_walk(body);
     while (json_next(&w))
-        if (!path_pull_read_field(r, &w, a, e))
+        if (!path_pull_read_field(r, &w, http_conn_arena(c), e))
             return false;
     return r->model.len || api_error_set(e, ERR_REQUEST, "", STR("model"), "model: required");
 }

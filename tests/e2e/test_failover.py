@@ -260,6 +260,8 @@ def test_G09_G11_G14_an_open_breaker_gets_nothing_and_tells_why(tmp_path):
         assert r.status == 200 and r.json()["legs"][0]["state"] == "forced_closed"
         assert server.post("/v1/legs/nobody", {"state": "auto"}).status == 404
         assert server.post("/v1/legs/cloud", {"state": "x"}).status == 400
+        r = server.post("/v1/legs/cloud", [])
+        assert r.status == 400 and "body: an object expected" in r.body.decode()
         table = subprocess.run([SHOAL, "legs", "-addr", f"127.0.0.1:{server.port}"],
                                stdout=subprocess.PIPE, check=True,
                                env={"HOME": str(tmp_path)}).stdout.decode()

@@ -97,9 +97,9 @@ def test_what_cannot_be_pulled_is_refused_with_its_status(home, hub, model, stat
 
 def test_fields_of_another_type_are_named(home, hub):
     with serve(home, hub) as server:
-        for body, words in (({"model": 7}, "model: string"), ({"model": "o/r", "stream": 1},
-                            "stream: boolean"), ({"model": "o/r", "insecure": True}, "insecure"),
-                            ([], "body: object"), ({}, "model: required"), (b"{", "")):
+        for body, words in (({"model": 7}, "model: a string"), ({"model": "o/r", "stream": 1},
+                            "stream: a boolean"), ({"model": "o/r", "insecure": True}, "insecure"),
+                            ([], "body: an object"), ({}, "model: required"), (b"{", "")):
             reply = server.post("/api/pull", body)
             assert reply.status == 400 and words in reply.json()["error"], reply.body
             assert reply.json()["code"] == "bad_request"
