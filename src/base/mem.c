@@ -19,6 +19,11 @@ struct mem_block {
 
 void mem_init(struct mem *m, size_t bytes_max) { *m = (struct mem){.bytes_max = bytes_max}; }
 
+void mem_init_counting(struct mem *m, size_t bytes_max)
+{
+    *m = (struct mem){.bytes_max = bytes_max, .is_counting = true};
+}
+
 static void mem_release(struct mem_block *b)
 {
     if (b->is_mapped)
@@ -54,6 +59,13 @@ static void *mem_map_huge(size_t size)
         munmap(p + head + size, MEM_HUGE - head);
     madvise(p + head, size, MADV_HUGEPAGE); /* a kernel without them serves small pages */
     return p + head;
+}
+
+/* What nobody can write is not committed, so a count may be larger than the machine. */
+static void *mem_map_zeros(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
 }
 
 static bool mem_refuse(const struct mem *m, const char *name, size_t size, bool by_system,
@@ -121,7 +133,10 @@ void *mem_new(struct mem *m, const char *name, size_t size, struct err *e)
     if (!b)
         return NULL;
     b->is_mapped = is_large;
-    b->p = is_large ? mem_map_huge(size) : aligned_alloc(MEM_ALIGN, size);
+    if (is_large)
+        b->p = m->is_counting ? mem_map_zeros(size) : mem_map_huge(size);
+    else
+        b->p = aligned_alloc(MEM_ALIGN, size);
     if (!b->p) {
         free(b);
         mem_refuse(m, name, size, true, e);

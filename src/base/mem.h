@@ -22,9 +22,13 @@ struct mem {
     struct mem_block *blocks; /* newest first */
     size_t bytes_used, bytes_peak, bytes_max;
     uint32_t count;
+    bool is_counting;
 };
 
 void mem_init(struct mem *m, size_t bytes_max);
+/* Sums and refusals as of a real one, without the memory: a block of 2 MiB or more is address
+ * space that reads as zeros and must not be written. */
+void mem_init_counting(struct mem *m, size_t bytes_max);
 void mem_deinit(struct mem *m); /* frees every block; also after a zeroed struct */
 
 /* size zeroed bytes under a name ("weights", "kv", "scratch"; at most 31 bytes are kept; several

@@ -3,12 +3,11 @@
 #include "base/json.h"
 #include "base/machine.h"
 #include "cli/cmd.h"
-#include "cli/model_plan.h"
+#include "cli/run_local.h"
 #include "cli/sizing.h"
-#include "engine/budget.h"
+#include "engine/engine.h"
 
 #define PLAN_OUT_MAX ((size_t)1 << 20)
-#define PLAN_ARENA_MAX ((size_t)256 << 20)
 #define PLAN_CONTEXT_MIN 512u
 #define PLAN_CONTEXT_MAX (1u << 20)
 
@@ -20,21 +19,20 @@ struct plan_row {
 };
 
 struct plan_report {
-    struct model_plan *model;
-    uint64_t ram, weights, scratch, left, spend; /* bytes; left 0: the weights do not fit */
+    struct engine *engine; /* counted for the machine at hand */
+    uint64_t ram, left, spend; /* bytes; left 0: the weights do not fit */
     struct plan_row rows[countof(cmd_plan_sequences)];
-    bool has_choice, is_gpu;
-    struct budget choice;
-    struct err no_choice;
+    bool is_gpu;
+    struct err no_choice; /* ERR_NONE: there is one */
 };
 
 static struct plan_row cmd_plan_row(const struct plan_report *r, uint32_t sequences)
 {
     struct plan_row row = {.sequences = sequences};
-    uint32_t trained = r->model->hp.n_ctx;
+    uint32_t trained = r->engine->hparams.n_ctx;
     for (uint32_t context = PLAN_CONTEXT_MIN; context <= PLAN_CONTEXT_MAX; context *= 2) {
         uint32_t capped = context < trained ? context : trained;
-        if (sizing_cache(&r->model->layout, sequences, capped) > r->spend)
+        if (sizing_cache(&r->engine->layout, sequences, capped) > r->spend)
             break;
         row.context = capped;
         row.is_trained = capped == trained;
@@ -44,22 +42,15 @@ static struct plan_row cmd_plan_row(const struct plan_report *r, uint32_t sequen
     return row;
 }
 
-static void cmd_plan_fill(struct plan_report *r, const struct cmd_context *c)
+static void cmd_plan_fill(struct plan_report *r)
 {
-    struct step_limits limits = {.rows_max = r->is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO,
-                                 .seqs_max = BUDGET_SLOTS_AUTO, .outs_max = BUDGET_SLOTS_AUTO};
-    r->weights = r->model->weights.bytes;
-    r->scratch = plan_scratch_size(&r->model->plan, &limits);
-    uint64_t taken = r->weights + r->scratch;
+    const struct engine_sizes *s = &r->engine->sizes;
+    uint64_t taken = s->weights + s->scratch;
     r->left = r->ram > taken ? r->ram - taken : 0;
-    struct budget_in in = {.available = r->left, .n_ctx = r->model->hp.n_ctx,
-                           .context = (uint32_t)config_number(c->config, "engine.ctx"),
-                           .slots = (uint32_t)cmd_number(c, "slots"),
-                           .layout = &r->model->layout, .is_gpu = r->is_gpu};
+    struct budget_in in = {.available = r->left, .is_gpu = r->is_gpu};
     r->spend = budget_spendable(&in);
-    for (size_t i = 0; i < countof(cmd_plan_sequences); i++)
+    for (size_t i = 0; i < countof(r->rows); i++)
         r->rows[i] = cmd_plan_row(r, cmd_plan_sequences[i]);
-    r->has_choice = r->left && budget_make(&in, &r->choice, &r->no_choice);
 }
 
 /* --- printing --- */
@@ -67,18 +58,18 @@ static void cmd_plan_fill(struct plan_report *r, const struct cmd_context *c)
 static void cmd_plan_add_memory(struct buf *out, const struct plan_report *r)
 {
     buf_add_z(out, "model       ");
-    buf_add_printable(out, model_file_arch(r->model->file));
-    buf_printf(out, ", context %u as trained, cache ", r->model->hp.n_ctx);
-    buf_add_size(out, budget_token_size(&r->model->layout));
-    buf_printf(out, " a token (%s)\nmemory      ", kv_type_name(r->model->layout.type));
+    buf_add_printable(out, model_file_arch(r->engine->file));
+    buf_printf(out, ", context %u as trained, cache ", r->engine->hparams.n_ctx);
+    buf_add_size(out, budget_token_size(&r->engine->layout));
+    buf_printf(out, " a token (%s)\nmemory      ", kv_type_name(r->engine->layout.type));
     if (r->ram)
         buf_add_size(out, r->ram);
     else
         buf_add_z(out, "unknown");
     buf_add_z(out, ", weights ");
-    buf_add_size(out, r->weights);
+    buf_add_size(out, r->engine->sizes.weights);
     buf_add_z(out, ", scratch ");
-    buf_add_size(out, r->scratch);
+    buf_add_size(out, r->engine->sizes.scratch);
     if (!r->left) {
         buf_add_z(out, ": does not fit\n");
         return;
@@ -106,16 +97,16 @@ static void cmd_plan_add_text(struct buf *out, const struct plan_report *r)
             buf_printf(out, "%10u %10s\n", row->sequences, "none");
     }
     buf_add_z(out, "\nchoice      ");
-    if (r->has_choice) {
+    if (r->no_choice.code == ERR_NONE) {
         buf_printf(out, "%u tokens a conversation, up to %u sequences, pool ",
-                   r->choice.context_max, r->choice.slots);
-        buf_add_size(out, r->choice.pool_bytes);
+                   r->engine->budget.context_max, r->engine->budget.slots);
+        buf_add_size(out, r->engine->budget.pool_bytes);
     } else {
         buf_add_printable(out, str_of(r->no_choice.text));
     }
     buf_printf(out, "\nplacement   all weights %s, computed on %s\n"
                "caveat      what is free when the model loads decides\n",
-               r->is_gpu ? "on the GPU" : "in RAM", r->model->backend->name);
+               r->is_gpu ? "on the GPU" : "in RAM", r->engine->backend->name);
 }
 
 static void cmd_plan_put_rows(struct json_writer *w, const struct plan_report *r)
@@ -142,53 +133,59 @@ static void cmd_plan_put(struct buf *out, const struct plan_report *r)
     struct json_writer w = json_writer(out);
     json_open_object(&w);
     json_key_z(&w, "architecture");
-    json_put_text(&w, model_file_arch(r->model->file));
+    json_put_text(&w, model_file_arch(r->engine->file));
     json_key_z(&w, "trained_context");
-    json_put_u64(&w, r->model->hp.n_ctx);
+    json_put_u64(&w, r->engine->hparams.n_ctx);
     json_key_z(&w, "kv_per_token");
-    json_put_u64(&w, budget_token_size(&r->model->layout));
+    json_put_u64(&w, budget_token_size(&r->engine->layout));
     json_key_z(&w, "kv");
-    json_put_text_z(&w, kv_type_name(r->model->layout.type));
+    json_put_text_z(&w, kv_type_name(r->engine->layout.type));
     json_key_z(&w, "ram");
     json_put_u64(&w, r->ram);
     json_key_z(&w, "weights");
-    json_put_u64(&w, r->weights);
+    json_put_u64(&w, r->engine->sizes.weights);
     json_key_z(&w, "scratch");
-    json_put_u64(&w, r->scratch);
+    json_put_u64(&w, r->engine->sizes.scratch);
+    json_key_z(&w, "pool");
+    json_put_u64(&w, r->engine->sizes.pool);
     json_key_z(&w, "left");
     json_put_u64(&w, r->left);
     json_key_z(&w, "spendable");
     json_put_u64(&w, r->spend);
     json_key_z(&w, "fits");
-    json_put_bool(&w, r->left > 0 && r->has_choice);
+    json_put_bool(&w, r->no_choice.code == ERR_NONE);
     cmd_plan_put_rows(&w, r);
     json_key_z(&w, "choice");
-    if (r->has_choice) {
+    if (r->no_choice.code == ERR_NONE) {
         json_open_object(&w);
         json_key_z(&w, "context");
-        json_put_u64(&w, r->choice.context_max);
+        json_put_u64(&w, r->engine->budget.context_max);
         json_key_z(&w, "slots");
-        json_put_u64(&w, r->choice.slots);
+        json_put_u64(&w, r->engine->budget.slots);
+        json_key_z(&w, "tokens");
+        json_put_u64(&w, r->engine->model.kv_tokens);
         json_key_z(&w, "pool");
-        json_put_u64(&w, r->choice.pool_bytes);
+        json_put_u64(&w, r->engine->budget.pool_bytes);
         json_close_object(&w);
     } else {
         json_put_null(&w);
     }
     json_key_z(&w, "device");
-    json_put_text_z(&w, r->model->backend->name);
+    json_put_text_z(&w, r->engine->backend->name);
     json_close_object(&w);
     buf_add_byte(out, '\n');
 }
 
 /* Memory of the machine, or of its GPU when that computes. */
-static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c, struct err *e)
+static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c,
+                          const struct api_load *l, struct err *e)
 {
-    const struct backend *k = r->model->backend;
+    const struct backend *k = backend_table_pick(l->backend, e);
     struct device *d;
     struct device_info info;
     struct machine m;
-    if (!k->open(&d, &(struct device_options){.act = ACT_AUTO, .threads = 1}, e))
+    struct device_options o = {.act = ACT_AUTO, .threads = 1, .is_counting = true};
+    if (!k || !k->open(&d, &o, e))
         return false;
     k->info(d, &info);
     k->close(d);
@@ -198,11 +195,8 @@ static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c, st
     if (cmd_is_given(c, "gpu-mem") && !r->is_gpu)
         return err_set(e, ERR_USAGE, "plan: -gpu-mem counts where a GPU computes; here it is %s",
                        k->name);
-    if (r->is_gpu && r->model->layout.type != KV_TYPE_F16)
-        return err_set(e, ERR_UNSUPPORTED, "plan: %s: K and V as %s are not built", k->name,
-                       kv_type_name(r->model->layout.type));
     machine_read(&m);
-    r->ram = r->is_gpu ? info.memory_free : machine_ram_free(&m);
+    r->ram = r->is_gpu ? info.memory_free + info.memory_used : machine_ram_free(&m);
     if (cmd_is_given(c, "gpu-mem"))
         r->ram = (uint64_t)cmd_number(c, "gpu-mem");
     if (cmd_is_given(c, "ram"))
@@ -210,38 +204,42 @@ static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c, st
     return true;
 }
 
+/* As serve loads it. */
+static bool cmd_plan_count(struct plan_report *r, const struct cmd_context *c, str path,
+                           struct err *e)
+{
+    struct api_load load = {.path = path,
+                            .slots = (uint32_t)config_number(c->config, "engine.slots"),
+                            .batch = (uint32_t)config_number(c->config, "engine.batch")};
+    if (!run_local_load(c->config, &load, e) || !cmd_plan_room(r, c, &load, e) ||
+        !engine_size(&r->engine, &load, r->ram, &r->no_choice, e))
+        return false;
+    cmd_plan_fill(r);
+    return true;
+}
+
 static bool cmd_plan_run(struct cmd_context *c, struct err *e)
 {
     struct library_entry found;
     struct plan_report report = {0};
-    struct arena arena;
     struct buf out;
     if (!cmd_models_find(c, c->words[0], &found, e))
         return false;
-    arena_init(&arena, PLAN_ARENA_MAX);
     buf_init(&out, PLAN_OUT_MAX);
-    bool ok = model_plan_open(&report.model, found.path.p, c->config, &arena, e) &&
-              cmd_plan_room(&report, c, e);
+    bool ok = cmd_plan_count(&report, c, found.path, e);
     if (ok) {
-        cmd_plan_fill(&report, c);
         if (cmd_bool(c, "json"))
             cmd_plan_put(&out, &report);
         else
             cmd_plan_add_text(&out, &report);
         fwrite(out.p, 1, out.len, stdout);
     }
-    model_plan_close(report.model);
+    engine_close(report.engine);
     buf_deinit(&out);
-    arena_deinit(&arena);
     return ok;
 }
 
 static const struct cmd_flag cmd_plan_flags[] = {
-    {.name = "slots",
-     .value = "N",
-     .spec = {.type = CONFIG_TYPE_INT, .max = BUDGET_SLOTS_MAX},
-     .standard = "0",
-     .help = "sequences at once; 0: as many as make sense"},
     {.name = "ram",
      .value = "SIZE",
      .spec = {.type = CONFIG_TYPE_SIZE, .min = 1, .max = INT64_MAX},

@@ -79,18 +79,18 @@ const struct config_row config_rows[] = {
     ROW("agents", SECTION, NULL, "limits of agents, by a glob of their names")
     ROW("engine.resident", INT(1, 16), "1", "models loaded beside each other")
     FLAG("engine.preload", LIST, NULL, "model", "serve", "model to load at start")
-    FLAG("engine.ngl", INT_OR("auto", 0, 999), "auto", "ngl", "run serve",
+    FLAG("engine.ngl", INT_OR("auto", 0, 999), "auto", "ngl", "run plan serve",
          "layers on the GPU: 0 none, auto all")
     LATER("engine.host_experts", INT_OR("auto", 0, 999), "auto")
     FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run plan serve", "context in tokens; 0: the model's")
     LATER("engine.moe_cache", SIZE_OR("auto"), "auto")
-    FLAG("engine.slots", INT(0, 4096), "0", "slots", "serve", "sequences at once; 0: as memory allows")
+    FLAG("engine.slots", INT(0, 4096), "0", "slots", "plan serve", "sequences at once; 0: as memory allows")
     LATER("engine.peers", LIST, NULL)
-    FLAG("engine.threads", INT_OR("auto", 1, 256), "auto", "threads", "serve", "threads that compute")
+    FLAG("engine.threads", INT_OR("auto", 1, 256), "auto", "threads", "plan serve", "threads that compute")
     FLAG("engine.backend", WORDS("auto cpu cuda"), "auto", "backend", "run plan bench serve",
          "what computes: auto takes a GPU if there is one")
     LATER("engine.gpus", LIST, "all")
-    FLAG("engine.batch", INT(0, 8192), "0", "batch", "serve", "prompt tokens of a step, 32 or more; 0: auto")
+    FLAG("engine.batch", INT(0, 8192), "0", "batch", "plan serve", "prompt tokens of a step, 32 or more; 0: auto")
     FLAG("engine.keep_alive", {.type = CONFIG_TYPE_DURATION}, "5m", "keepalive", "serve", "an idle model stays so long; 0: unload at once, negative: stay")
     LATER("engine.deterministic", BOOL, "false")
     FLAG("engine.kv", WORDS("f16 int8"), "f16", "kv", "run plan serve",

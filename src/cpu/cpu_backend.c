@@ -40,7 +40,7 @@ static bool open_pool(struct device *d, uint32_t threads, struct err *e)
         o.pin_caller = true;
     }
     d->workers = threads;
-    return threads == 1 || thread_pool_open(&d->pool, &o, e);
+    return threads == 1 || d->mem.is_counting || thread_pool_open(&d->pool, &o, e);
 }
 
 static bool backend_open(struct device **out, const struct device_options *o, struct err *e)
@@ -52,7 +52,11 @@ static bool backend_open(struct device **out, const struct device_options *o, st
     if (o->act == ACT_INT16)
         return err_set(e, ERR_UNSUPPORTED, "cpu: activations int16 are not built; int8 or float");
     struct mem m; /* holds the device itself, too */
-    mem_init(&m, o->memory_max ? (size_t)o->memory_max : SIZE_MAX);
+    size_t most = o->memory_max ? (size_t)o->memory_max : SIZE_MAX;
+    if (o->is_counting)
+        mem_init_counting(&m, most);
+    else
+        mem_init(&m, most);
     struct device *d = mem_new(&m, "plan", sizeof(*d), e);
     if (!d)
         return false;
@@ -165,6 +169,9 @@ static bool weight_load(struct device *d, struct weight *w, size_t row_first, si
     struct cpu_weight *cw = w->device;
     size_t row_size = 0;
     must(row_first == cw->rows_loaded && quant_row_size(w->type, w->cols, &row_size));
+    if (!rows)
+        return true;
+    must(!d->mem.is_counting);
     cw->rows_loaded += rows;
     if (w->kind == WEIGHT_KIND_VECTOR) {
         memcpy(cw->data + row_first * row_size, src, rows * row_size);
@@ -270,8 +277,8 @@ static bool backend_prepare(struct device *d, const struct plan *plan, struct we
 static bool backend_submit(struct device *d, struct prepared *p, const struct step *s,
                            struct err *e)
 {
-    (void)d;
     (void)e;
+    must(!d->mem.is_counting);
     cpu_run_plan(p, s);
     return true;
 }

@@ -42,6 +42,57 @@ void cuda_backend_free(struct device *d, cuda_ptr p, size_t size)
     d->memory_used -= base_align(base_max(size, 256), 256);
 }
 
+/* ---- a device that counts ---- */
+
+/* Its memory is one address that nobody goes to: the calls that would take or move memory do
+ * nothing, all others are the driver's. */
+#define CUDA_COUNTING_ADDRESS ((cuda_ptr)256)
+
+static cuda_result cuda_backend_count_alloc(cuda_ptr *p, size_t size)
+{
+    (void)size;
+    *p = CUDA_COUNTING_ADDRESS;
+    return 0;
+}
+
+static cuda_result cuda_backend_count_free(cuda_ptr p)
+{
+    (void)p;
+    return 0;
+}
+
+static cuda_result cuda_backend_count_in(cuda_ptr to, const void *from, size_t size,
+                                         cuda_stream stream)
+{
+    (void)to, (void)from, (void)size, (void)stream;
+    return 0;
+}
+
+static cuda_result cuda_backend_count_out(void *to, cuda_ptr from, size_t size, cuda_stream stream)
+{
+    (void)from, (void)stream;
+    memset(to, 0, size);
+    return 0;
+}
+
+static cuda_result cuda_backend_count_set(cuda_ptr p, unsigned char byte, size_t size,
+                                          cuda_stream stream)
+{
+    (void)p, (void)byte, (void)size, (void)stream;
+    return 0;
+}
+
+static void cuda_backend_count(struct device *d)
+{
+    d->counting = *d->driver;
+    d->counting.mem_alloc = cuda_backend_count_alloc;
+    d->counting.mem_free = cuda_backend_count_free;
+    d->counting.copy_in = cuda_backend_count_in;
+    d->counting.copy_out = cuda_backend_count_out;
+    d->counting.set_bytes = cuda_backend_count_set;
+    d->driver = &d->counting;
+}
+
 /* ---- open, close ---- */
 
 static bool cuda_backend_pick(struct device *d, uint32_t ordinal, struct err *e)
@@ -122,6 +173,8 @@ static bool cuda_backend_open(struct device **out, const struct device_options *
     d->driver = driver;
     d->memory_max = o->memory_max;
     d->is_deterministic = o->deterministic;
+    if (o->is_counting)
+        cuda_backend_count(d);
     if (!cuda_backend_pick(d, o->ordinal, e) || !cuda_backend_start(d, e)) {
         cuda_backend_close(d);
         return false;
@@ -150,6 +203,8 @@ static void cuda_backend_info(struct device *d, struct device_info *out)
     out->memory_total = total;
     out->memory_used = d->memory_used;
     out->memory_free = free_bytes;
+    if (d->driver == &d->counting) /* as if all were there */
+        out->memory_free = free_bytes > d->memory_used ? free_bytes - d->memory_used : 1;
 }
 
 /* ---- pages ---- */

@@ -39,6 +39,7 @@ struct cuda_weight {
 
 struct device {
     const struct cuda_driver *driver;
+    struct cuda_driver counting; /* driver points here while nothing is to be taken */
     struct cuda_kernels k;
     cuda_device_id id;
     cuda_context context;

@@ -423,6 +423,7 @@ bool cuda_step_submit(struct device *d, struct prepared *p, const struct step *s
 {
     if (d->is_lost)
         return err_set(e, ERR_DEVICE, "cuda: the device is lost");
+    must(d->driver != &d->counting);
     if (s->adjust_count > CUDA_ADJUST_MAX)
         return err_set(e, ERR_LIMIT, "cuda: %u logit adjustments in a step, at most %u",
                        s->adjust_count, CUDA_ADJUST_MAX);

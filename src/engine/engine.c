@@ -188,12 +188,16 @@ static const enum act engine_acts[API_ACTIVATIONS_COUNT_] = {
     [API_ACTIVATIONS_AUTO] = ACT_AUTO, [API_ACTIVATIONS_FLOAT] = ACT_F32,
     [API_ACTIVATIONS_INT8] = ACT_INT8, [API_ACTIVATIONS_INT16] = ACT_INT16};
 
-static bool engine_open_text(struct engine *en, const struct api_load *l, struct err *e)
+static bool engine_open_file(struct engine *en, const struct api_load *l, struct err *e)
 {
     char path[4096];
-    if (!engine_path(l->path, path, sizeof path, e) || !model_file_open(&en->file, path, e))
-        return false;
-    if (!arch_read(&en->hparams, en->file, e) || !tok_open(&en->tok, en->file, e))
+    return engine_path(l->path, path, sizeof path, e) && model_file_open(&en->file, path, e) &&
+           arch_read(&en->hparams, en->file, e);
+}
+
+static bool engine_open_text(struct engine *en, const struct api_load *l, struct err *e)
+{
+    if (!engine_open_file(en, l, e) || !tok_open(&en->tok, en->file, e))
         return false;
     const struct engine_chat chat = {arena_copy(&en->arena, l->chat_template),
                                      arena_copy(&en->arena, l->tool_format)};
@@ -232,7 +236,8 @@ static bool engine_open_device(struct engine *en, const struct api_load *l, stru
     struct device_options o = {.level = l->level.len ? level : NULL,
                                .act = engine_acts[l->activations],
                                .threads = l->threads,
-                               .memory_max = l->memory_bytes};
+                               .memory_max = l->memory_bytes,
+                               .is_counting = en->is_counted};
     en->kv_type = l->kv == API_KV_INT8 ? KV_TYPE_INT8 : backend_kv_type(o.act);
     en->backend = backend_table_pick(l->backend, e);
     if (!en->backend || !en->backend->open(&en->device, &o, e))
@@ -266,11 +271,16 @@ static bool engine_check_room(const struct engine *en, uint64_t free_bytes, uint
     return false;
 }
 
-/* Of the memory in which weights and pages lie. */
+/* Of the memory in which weights and pages lie. RAM that nobody has touched, a step's scratch,
+ * still counts as free; a GPU's does not. */
 static uint64_t engine_room(struct engine *en)
 {
     en->backend->info(en->device, &en->info);
-    if (en->info.memory_free)
+    bool is_gpu = en->info.memory_free != 0;
+    uint64_t taken = is_gpu ? en->info.memory_used : en->sizes.weights;
+    if (en->is_counted)
+        return en->counted_room > taken ? en->counted_room - taken : 0;
+    if (is_gpu)
         return en->info.memory_free;
     struct machine m;
     machine_read(&m);
@@ -287,6 +297,7 @@ static bool engine_budget(struct engine *en, const struct api_load *l, uint64_t 
     struct budget_in in = {.n_ctx = en->hparams.n_ctx, .context = l->context, .slots = l->slots,
                            .batch = l->batch, .layout = &en->layout, .is_gpu = is_gpu};
     in.available = available > scratch ? available - scratch : 0;
+    en->sizes.available = in.available;
     used += ENGINE_SMALL_MAX;
     if (l->memory_bytes)
         in.memory_max = l->memory_bytes > used ? l->memory_bytes - used : 1;
@@ -296,17 +307,25 @@ static bool engine_budget(struct engine *en, const struct api_load *l, uint64_t 
     return budget_make(&in, &en->budget, e);
 }
 
+/* Of a step, before it is known for which rows and sequences. */
+static void engine_guess_sizes(struct engine *en)
+{
+    en->backend->info(en->device, &en->info);
+    bool is_gpu = en->info.memory_free != 0;
+    struct step_limits guess = {.rows_max = is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO,
+                                .seqs_max = BUDGET_SLOTS_AUTO, .outs_max = BUDGET_SLOTS_AUTO};
+    en->sizes = (struct engine_sizes){.weights = en->info.memory_used,
+                                      .scratch = plan_scratch_size(&en->plan, &guess)};
+}
+
 /* Scratch is known once the plan is prepared, for which sequences, rows and context must be: first
  * with a guess, then pages from what is really left. The second answer is never the larger one. */
 static bool engine_prepare(struct engine *en, const struct api_load *l, struct err *e)
 {
     bool is_gpu = en->info.memory_free != 0;
-    struct step_limits guess = {.rows_max = is_gpu ? BUDGET_BATCH_GPU : BUDGET_BATCH_AUTO,
-                                .seqs_max = BUDGET_SLOTS_AUTO, .outs_max = BUDGET_SLOTS_AUTO};
-    uint64_t scratch = plan_scratch_size(&en->plan, &guess);
     const struct budget *b = &en->budget;
-    en->backend->info(en->device, &en->info);
-    uint64_t weights = en->info.memory_used;
+    engine_guess_sizes(en);
+    uint64_t scratch = en->sizes.scratch, weights = en->sizes.weights;
     if (!engine_budget(en, l, scratch, weights + scratch, e))
         return false;
     en->limits = (struct step_limits){.rows_max = b->rows_max, .seqs_max = b->slots,
@@ -318,8 +337,8 @@ static bool engine_prepare(struct engine *en, const struct api_load *l, struct e
         return false;
     en->backend->info(en->device, &en->info);
     struct budget first = *b;
-    /* RAM that nobody has touched still counts as free; a GPU's does not. */
-    scratch = is_gpu ? 0 : en->info.memory_used - weights;
+    en->sizes.scratch = en->info.memory_used - weights;
+    scratch = is_gpu ? 0 : en->sizes.scratch; /* as engine_room sees it */
     if (!engine_budget(en, l, scratch, en->info.memory_used, e))
         return false;
     en->budget.context_max = (uint32_t)base_min(b->context_max, first.context_max);
@@ -340,11 +359,24 @@ static bool engine_open_trie(struct engine *en, struct err *e)
     return kv_trie_init(&en->trie, &en->pool, &en->layout, nodes, &en->mem, e);
 }
 
+static bool engine_open_pages(struct engine *en, struct err *e)
+{
+    uint64_t before = en->info.memory_used;
+    if (!en->backend->kv_init(en->device, &en->layout, en->budget.pages, 0, e))
+        return false;
+    en->backend->info(en->device, &en->info);
+    en->sizes.pool = en->info.memory_used - before;
+    for (uint32_t g = 0; g < en->layout.groups_count; g++)
+        if (!en->layout.window[g] || en->layout.groups_count == 1)
+            en->model.kv_tokens = en->budget.pages[g] * KV_PAGE_TOKENS;
+    return true;
+}
+
 static bool engine_open_pool(struct engine *en, bool has_trie, struct err *e)
 {
     const struct budget *b = &en->budget;
     en->has_trie = has_trie;
-    return en->backend->kv_init(en->device, &en->layout, b->pages, 0, e) &&
+    return engine_open_pages(en, e) &&
            kv_pool_init(&en->pool, b->pages, en->layout.groups_count, ENGINE_COPIES_MAX, &en->mem,
                         e) &&
            (!has_trie || engine_open_trie(en, e));
@@ -430,9 +462,6 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     en->model.device_bytes = en->info.memory_used;
     en->model.gpu_bytes = en->info.memory_free ? en->info.memory_used : 0;
     en->model.slots = en->budget.slots;
-    for (uint32_t g = 0; g < en->layout.groups_count; g++)
-        if (!en->layout.window[g] || en->layout.groups_count == 1)
-            en->model.kv_tokens = en->budget.pages[g] * KV_PAGE_TOKENS;
     en->prompt.tok = en->tok;
     en->prompt.vocab = tok_vocab(en->tok);
     en->prompt.render = en->render;
@@ -451,15 +480,25 @@ static bool engine_load(struct engine *en, const struct api_load *l,
            (str_starts(str_of(e->text), l->path) ? false : err_wrap(e, "%.*s", STR_ARG(l->path)));
 }
 
+static struct engine *engine_new(struct err *e)
+{
+    struct engine *en = calloc(1, sizeof *en);
+    if (!en) {
+        err_set(e, ERR_MEMORY, "model: no memory");
+        return NULL;
+    }
+    arena_init(&en->arena, ENGINE_ARENA_MAX);
+    mem_init(&en->mem, SIZE_MAX);
+    return en;
+}
+
 bool engine_open(struct engine **out, const struct api_load *l,
                  const struct engine_progress *progress, struct err *e)
 {
     int64_t begin_ns = chrono_ns(&chrono_real);
-    struct engine *en = calloc(1, sizeof *en);
+    struct engine *en = engine_new(e);
     if (!en)
-        return err_set(e, ERR_MEMORY, "model: no memory");
-    arena_init(&en->arena, ENGINE_ARENA_MAX);
-    mem_init(&en->mem, SIZE_MAX);
+        return false;
     struct weights_progress bytes = {0};
     if (progress)
         bytes = (struct weights_progress){progress->on_bytes, progress->ctx};
@@ -474,6 +513,35 @@ bool engine_open(struct engine **out, const struct api_load *l,
         return false;
     }
     engine_finish(en, begin_ns);
+    *out = en;
+    return true;
+}
+
+bool engine_size(struct engine **out, const struct api_load *l, uint64_t room, struct err *why,
+                 struct err *e)
+{
+    struct engine *en = engine_new(e);
+    *why = (struct err){0};
+    if (!en)
+        return false;
+    en->is_counted = true;
+    en->counted_room = room;
+    bool ok = engine_open_file(en, l, e) && engine_open_device(en, l, e) &&
+              engine_open_plan(en, e) && weights_reserve(&en->weights, en->backend, en->device, e);
+    if (ok)
+        engine_guess_sizes(en);
+    bool fits = ok && engine_check_room(en, room, l->memory_bytes, why) &&
+                engine_prepare(en, l, why) && engine_open_pages(en, why);
+    if (ok && !fits && why->code != ERR_MEMORY) {
+        *e = *why;
+        ok = false;
+    }
+    if (!ok) {
+        engine_close(en);
+        return false;
+    }
+    if (!fits)
+        en->budget = (struct budget){0};
     *out = en;
     return true;
 }

@@ -6,7 +6,8 @@
  * Invariant: a load either succeeds whole or leaves nothing. Nothing grows after it. The file's
  *            bytes are read once, with pread; what was read is in model_hash.
  *
- *     file -> arch -> plan -> bind -> weights by pieces -> budget -> pages -> prepare -> try
+ *     file -> arch -> plan -> bind -> weights by pieces -> budget -> prepare -> pages -> try
+ *     engine_size: the same steps on a device that only counts, up to the pages
  *
  * Thread:    engine thread; e->prompt is handed to the prep thread after the load.
  * Limits:    struct budget; ENGINE_ARENA_MAX for plan and tables.
@@ -41,13 +42,19 @@ struct engine {
     struct prepared *prepared;
     enum kv_type kv_type; /* of the pages */
     struct kv_layout layout;
+    bool is_counted;       /* by engine_size: counted_room stands for what is free */
+    uint64_t counted_room;
+    struct engine_sizes {
+        uint64_t weights, scratch, pool; /* bytes that the device holds for each */
+        uint64_t available;              /* of the room, beside weights and scratch */
+    } sizes;
     struct budget budget;
     struct step_limits limits;
     struct kv_pool pool;
     struct kv_trie trie;
     bool has_trie; /* prefix reuse is on */
     struct prompt_model prompt;
-    struct api_model model; /* what LOADED says */
+    struct api_model model; /* what LOADED says; after engine_size kv_tokens alone */
     int64_t load_ns;
 };
 
@@ -77,5 +84,12 @@ BASE_USE_RESULT bool engine_render(struct render **out, const struct model_file 
 BASE_USE_RESULT bool engine_open(struct engine **out, const struct api_load *l,
                                  const struct engine_progress *progress, struct err *e);
 void engine_close(struct engine *e); /* NULL is allowed */
+
+/* What engine_open would take for l if `room` bytes were free: file, hparams, plan,
+ * layout, sizes, budget, info as after a load; no text, no weights, nothing computed. The caller
+ * closes it. why->code is ERR_MEMORY where it does not fit, with engine_open's sentence; sizes are
+ * those of a first guess then, pool and budget 0. False for all else that engine_open refuses. */
+BASE_USE_RESULT bool engine_size(struct engine **out, const struct api_load *l, uint64_t room,
+                                 struct err *why, struct err *e);
 
 #endif

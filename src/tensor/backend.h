@@ -40,6 +40,8 @@ struct device_options {
     uint32_t ordinal;     /* which GPU */
     uint64_t memory_max;  /* bytes for weights, pages, scratch; 0: no limit of ours */
     bool deterministic;   /* CUDA; the CPU always is */
+    bool is_counting;     /* takes nothing: weight_load with no rows, prepare and kv_init only count
+                             in memory_used what they would take; nothing can be submitted */
 };
 
 struct device_info {
@@ -64,7 +66,7 @@ struct backend {
     /* rows [row_first, row_first + rows) of w, counted through all its matrices; src in the file's
      * type, dense. A piece ends its matrix or is a multiple of TENSOR_PIECE_ROWS, and is at most
      * TENSOR_PIECE_MAX bytes unless 16 rows are more. Pieces of a weight come once, in order; a
-     * vector comes in one. */
+     * vector comes in one. rows 0: takes the weight's memory, src is NULL. */
     bool (*weight_load)(struct device *d, struct weight *w, size_t row_first, size_t rows,
                         const void *src, struct err *e);
     void (*weight_free)(struct device *d, struct weight *w);

@@ -205,19 +205,40 @@ static int by_place(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
+/* In file order; the caller frees it. */
+static struct weight **order_new(const struct weights *w, struct err *e)
+{
+    struct weight **order = calloc(w->count + 1, sizeof *order);
+    if (!order) {
+        err_set(e, ERR_MEMORY, "weights: no memory for a list of %u", w->count);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < w->count; i++)
+        order[i] = &w->items[i];
+    qsort(order, w->count, sizeof *order, by_place);
+    return order;
+}
+
+bool weights_reserve(struct weights *w, const struct backend *b, struct device *d, struct err *e)
+{
+    struct weight **order = order_new(w, e);
+    bool is_good = order != NULL;
+    for (uint32_t i = 0; is_good && i < w->count; i++)
+        is_good = b->weight_load(d, order[i], 0, 0, NULL, e);
+    if (!is_good)
+        weights_free(w, b, d);
+    free(order);
+    return is_good;
+}
+
 bool weights_load(struct weights *w, const struct backend *b, struct device *d,
                   const struct weights_progress *progress, struct err *e)
 {
     struct load l = {.w = w, .b = b, .d = d, .progress = progress};
     bool is_good = false;
-    struct weight **order = calloc(w->count + 1, sizeof *order);
-    if (!order) {
-        err_set(e, ERR_MEMORY, "weights: no memory for a list of %u", w->count);
+    struct weight **order = order_new(w, e);
+    if (!order)
         goto done;
-    }
-    for (uint32_t i = 0; i < w->count; i++)
-        order[i] = &w->items[i];
-    qsort(order, w->count, sizeof *order, by_place);
     for (uint32_t i = 0; i < w->count; i++)
         if (!(order[i]->kind == WEIGHT_KIND_VECTOR ? load_vector(&l, order[i], e)
                                                    : load_matrix(&l, order[i], e)))

@@ -50,6 +50,9 @@ struct weights_progress {
  * or infinity is ERR_FORMAT. On failure what was loaded is freed again. progress may be NULL. */
 bool weights_load(struct weights *w, const struct backend *b, struct device *d,
                   const struct weights_progress *progress, struct err *e) BASE_USE_RESULT;
+/* The memory of every weight in the same order, without reading one: for a device that counts. */
+bool weights_reserve(struct weights *w, const struct backend *b, struct device *d,
+                     struct err *e) BASE_USE_RESULT;
 void weights_free(struct weights *w, const struct backend *b, struct device *d);
 
 /* Rows of a piece of this weight: as many as TENSOR_PIECE_MAX holds, a multiple of

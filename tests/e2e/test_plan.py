@@ -29,8 +29,9 @@ def test_contexts_are_the_largest_powers_of_two_that_fit(shoal, name, kv, traine
     taken = fits_all["weights"] + fits_all["scratch"]
     for extra in (3 * GIB, 40 << 20, 12 << 20, 1 << 20):
         got = plan(shoal, name, "-ram", str(taken + extra))
-        assert got["left"] == extra
-        spend = min(extra // 2, max(extra - 2 * GIB, extra // 4))
+        left = taken + extra - got["weights"] - got["scratch"]  # fewer slots take less scratch
+        assert got["left"] == left >= extra
+        spend = min(left // 2, max(left - 2 * GIB, left // 4))
         assert got["spendable"] == spend
         for row in got["contexts"]:
             sizes = [c for c in (512, 1024, 2048) if row["concurrent"] * c * kv <= spend]

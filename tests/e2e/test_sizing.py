@@ -20,16 +20,32 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("path", TINY + REAL, ids=os.path.basename)
 def test_plan_says_what_the_engine_takes(shoal, home, path):
-    """All that a child holds; the pool follows what is free, so the two ask at the same time."""
+    """All that a child holds. The pool follows what is free at the moment, so pages that both could
+    have more of are left out of what must agree within 1 MiB."""
     choice = ["-ctx", "1024", "-slots", "4"]
     with serving(home, "-model", path, *choice) as server:
         model = server.get("/v1/status").json()["models"][0]
         done = shoal("plan", "-json", *choice, path)
+        resident, mapped = memory_of(model["pid"])
     planned = json.loads(done.stdout)
-    want = planned["weights"] + planned["scratch"] + planned["choice"]["pool"]
+    page = 32 * planned["kv_per_token"]
+    want = planned["weights"] + planned["scratch"] + planned["pool"]
     assert abs(model["memory"] - want) <= max(0.03 * model["memory"], MIB)
+    fixed = model["memory"] - page * model["pages"]
+    planned_fixed = want - planned["choice"]["tokens"] * planned["kv_per_token"]
+    assert abs(fixed - planned_fixed) <= MIB
     assert (model["context"], model["slots"]) == (planned["choice"]["context"],
                                                   planned["choice"]["slots"])
+    # what the kernel says: the weights are there, the rest until it is used is a mapping
+    assert planned["weights"] <= resident <= model["memory"]
+    assert mapped >= model["memory"]
+
+
+def memory_of(pid):
+    """Bytes of a process: resident and anonymous; mapped and writable."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        lines = dict(line.split(":", 1) for line in f)
+    return [int(lines[key].split()[0]) * 1024 for key in ("RssAnon", "VmData")]
 
 
 def test_fit_shows_the_machine_a_recommendation_and_what_is_here(shoal, home):

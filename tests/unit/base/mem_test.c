@@ -77,12 +77,38 @@ static void test_absurd_sizes_are_refused_not_wrapped(void **state)
     mem_deinit(&m);
 }
 
+/* Four terabytes are no memory of this machine. */
+static void test_a_counting_mem_sums_what_no_machine_has(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct mem m, real;
+    mem_init_counting(&m, (size_t)5 << 40);
+    mem_init(&real, SIZE_MAX);
+    const size_t sizes[] = {1, 100, 2 * MIB - 1, 2 * MIB, 3 * MIB + 1};
+    for (size_t i = 0; i < countof(sizes); i++) {
+        assert_non_null(mem_new(&m, "plan", sizes[i], &e));
+        assert_non_null(mem_new(&real, "plan", sizes[i], &e));
+        assert_int_equal(m.bytes_used, real.bytes_used);
+    }
+    const char *large = mem_new(&m, "weights", (size_t)4 << 40, &e);
+    assert_non_null(large);
+    assert_int_equal(large[((size_t)4 << 40) - 1], 0);
+    assert_null(mem_new(&m, "kv", (size_t)2 << 40, &e));
+    assert_int_equal(e.code, ERR_MEMORY);
+    mem_free(&m, (void *)(uintptr_t)large);
+    assert_int_equal(m.bytes_used, real.bytes_used);
+    mem_deinit(&m);
+    mem_deinit(&real);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_are_zero_aligned_and_counted),
         cmocka_unit_test(test_a_refusal_holds_the_arithmetic),
         cmocka_unit_test(test_absurd_sizes_are_refused_not_wrapped),
+        cmocka_unit_test(test_a_counting_mem_sums_what_no_machine_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
