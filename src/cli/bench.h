@@ -68,6 +68,11 @@ void bench_run_close(struct bench *b); /* also after a failed open */
 /* All workers of a pool of so many threads read size bytes, with prefetch; best of 6. */
 bool bench_probe_read(struct bench_probe *p, uint64_t size, uint32_t threads,
                       struct err *e) BASE_USE_RESULT;
+/* Multiplications and additions, 10^9 a second, of the CPU's int8 kernels on 256 rows of a prompt
+ * with so many threads; half a second. What a prompt can reach at most. */
+bool bench_probe_int8(double *gops, uint32_t threads, struct err *e) BASE_USE_RESULT;
+/* The same that a token of a prompt takes in the matmuls of m. */
+double bench_run_prompt_ops(const struct model_plan *m);
 
 void bench_print_text(struct buf *out, const struct bench *b);
 void bench_print_json(struct buf *out, const struct bench *b);

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/chrono.h"
@@ -5,6 +6,8 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "cli/bench.h"
+
+/* --- memory --- */
 
 #define BENCH_PROBE_ROUNDS 6
 #define BENCH_PROBE_AHEAD 8192 /* bytes; from 4 to 16 KiB it makes no difference */
@@ -80,5 +83,102 @@ bool bench_probe_read(struct bench_probe *p, uint64_t size, uint32_t threads, st
         thread_pool_close(pool);
     }
     mem_deinit(&mem);
+    return ok;
+}
+
+/* --- int8 products --- */
+
+#define BENCH_INT8_WIDTH 1024u /* matrices of 1 MiB: the caches hold them, memory is no matter */
+#define BENCH_INT8_MATRICES 4u
+#define BENCH_INT8_ROWS 256u /* of a prompt: every tile of the kernels is full */
+#define BENCH_INT8_ROUNDS 64u
+#define BENCH_INT8_NS 500000000 /* the rounds end then, however slow the machine is */
+#define BENCH_INT8_BLOCK 34u /* bytes of Q8_0: a scale and 32 numbers */
+#define BENCH_INT8_ARENA ((size_t)4 << 20)
+
+/* A plan of matmuls alone, on weights that are no model's. */
+struct bench_int8 {
+    const struct backend *backend;
+    struct device *device;
+    struct arena arena;
+    struct plan plan;
+    struct weight weights[BENCH_INT8_MATRICES + 1]; /* the first one: the inputs */
+    struct prepared *prepared;
+};
+
+static bool bench_int8_plan(struct bench_int8 *x, struct err *e)
+{
+    struct plan *p = &x->plan;
+    struct weight_want want = plan_matrix(BENCH_INT8_WIDTH, BENCH_INT8_WIDTH);
+    plan_init(p, &x->arena, PLAN_KIND_MAIN);
+    struct view v = op_embed(p, plan_weight(p, "inputs", want),
+                             (struct op_embed){.index = OP_INDEX_TOKENS, .scale = 1});
+    for (uint32_t i = 0; i < BENCH_INT8_MATRICES; i++) {
+        uint16_t w = plan_layer_weight(p, i, "probe", want);
+        v = op_matmul(p, v, w, TENSOR_NONE, TENSOR_NONE);
+    }
+    return plan_expand(p, x->backend->ops, e) && plan_finish(p, e);
+}
+
+/* Numbers of both signs; the scale, 2^-11, keeps products of such matrices near 1. */
+static bool bench_int8_load(struct bench_int8 *x, struct err *e)
+{
+    size_t size = (size_t)BENCH_INT8_WIDTH * BENCH_INT8_WIDTH / 32 * BENCH_INT8_BLOCK;
+    uint8_t *bytes = malloc(size);
+    bool ok = bytes != NULL || err_set(e, ERR_MEMORY, "probe: no memory");
+    struct chrono_rng rng;
+    chrono_rng_init(&rng, 1);
+    for (size_t i = 0; ok && i < size; i++)
+        bytes[i] = i % BENCH_INT8_BLOCK == 0   ? 0x00
+                   : i % BENCH_INT8_BLOCK == 1 ? 0x10
+                                               : (uint8_t)chrono_rng_below(&rng, 256);
+    for (uint32_t i = 0; ok && i < x->plan.weights_count; i++) {
+        x->weights[i] = (struct weight){.name = x->plan.weights[i].name, .type = QTYPE_Q8_0,
+                                        .rows = BENCH_INT8_WIDTH, .cols = BENCH_INT8_WIDTH,
+                                        .mats = 1};
+        ok = x->backend->weight_load(x->device, &x->weights[i], 0, BENCH_INT8_WIDTH, bytes, e);
+    }
+    free(bytes);
+    return ok;
+}
+
+static bool bench_int8_rounds(struct bench_int8 *x, double *gops, struct err *e)
+{
+    int32_t ids[BENCH_INT8_ROWS], pos[BENCH_INT8_ROWS];
+    uint16_t seq[BENCH_INT8_ROWS] = {0};
+    uint32_t len = BENCH_INT8_ROWS;
+    struct step_out out;
+    for (uint32_t i = 0; i < BENCH_INT8_ROWS; i++)
+        ids[i] = pos[i] = (int32_t)i;
+    struct step s = {.rows = BENCH_INT8_ROWS, .seqs = 1, .ids = ids, .pos = pos, .seq = seq,
+                     .kv = {.len = &len}};
+    double ops = 2.0 * BENCH_INT8_ROWS * BENCH_INT8_WIDTH * BENCH_INT8_WIDTH * BENCH_INT8_MATRICES;
+    int64_t begin = chrono_ns(&chrono_real), last = begin;
+    *gops = 0;
+    for (uint32_t i = 0; i < BENCH_INT8_ROUNDS && last - begin < BENCH_INT8_NS; i++) {
+        if (!x->backend->submit(x->device, x->prepared, &s, e) ||
+            !x->backend->wait(x->device, x->prepared, &out, e))
+            return false;
+        int64_t now = chrono_ns(&chrono_real);
+        double rate = ops / (double)(now - last);
+        *gops = rate > *gops ? rate : *gops;
+        last = now;
+    }
+    return true;
+}
+
+bool bench_probe_int8(double *gops, uint32_t threads, struct err *e)
+{
+    struct bench_int8 x = {.backend = backend_table_find(STR("cpu"))};
+    struct device_options o = {.act = ACT_INT8, .threads = threads};
+    struct step_limits limits = {.rows_max = BENCH_INT8_ROWS, .seqs_max = 1, .outs_max = 1};
+    arena_init(&x.arena, BENCH_INT8_ARENA);
+    bool ok = bench_int8_plan(&x, e) && x.backend->open(&x.device, &o, e) &&
+              bench_int8_load(&x, e) &&
+              x.backend->prepare(x.device, &x.plan, x.weights, &limits, &x.prepared, e) &&
+              bench_int8_rounds(&x, gops, e);
+    if (x.device)
+        x.backend->close(x.device);
+    arena_deinit(&x.arena);
     return ok;
 }

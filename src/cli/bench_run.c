@@ -94,6 +94,8 @@ static double bench_run_token_ops(const struct model_plan *m, bool is_prompt)
     return ops;
 }
 
+double bench_run_prompt_ops(const struct model_plan *m) { return bench_run_token_ops(m, true); }
+
 /* --- steps --- */
 
 static bool bench_run_alloc(struct bench_steps *s, struct bench *b, struct err *e)

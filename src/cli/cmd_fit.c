@@ -37,14 +37,14 @@ struct fit_row {
     const struct fit_model *model;
     uint64_t weights, need; /* at Q4_K_M */
     enum sizing_verdict ram, vram, best;
-    double tokens_s; /* that the measured bandwidth allows; 0: not known */
+    double tokens_s, prompt_s; /* that the measured rates allow; 0: not known */
 };
 
 struct fit_installed {
     str name;
     uint64_t weights, need;
     enum sizing_verdict ram, vram;
-    double tokens_s;
+    double tokens_s, prompt_s;
     str why; /* it cannot be sized */
 };
 
@@ -52,7 +52,9 @@ struct fit {
     struct cmd_context *c;
     struct sizing s;
     struct bench_probe probe;
-    bool has_probe;
+    double int8_gops;
+    bool has_probe; /* of both rates */
+    struct err no_probe; /* why there is none */
     struct fit_row rows[countof(fit_ladder)];
     const struct fit_row *recommended;
     const char *better; /* a finer quant of it that is still comfortable, or NULL */
@@ -64,6 +66,12 @@ struct fit {
 static double fit_rate(const struct fit *f, uint64_t bytes)
 {
     return f->has_probe && bytes ? f->probe.gb_s * 1e9 / (double)bytes : 0;
+}
+
+/* Of a prompt; ops: multiplications and additions of a token. */
+static double fit_prompt_rate(const struct fit *f, double ops)
+{
+    return f->has_probe && ops > 0 ? f->int8_gops * 1e9 / ops : 0;
 }
 
 static uint64_t fit_weights(double billions, double scale)
@@ -95,6 +103,7 @@ static void fit_walk_ladder(struct fit *f)
         r->vram = fit_verdict(f, r->need, true);
         r->best = f->s.has_gpu ? r->vram : r->ram;
         r->tokens_s = fit_rate(f, fit_weights(m->active, 1));
+        r->prompt_s = fit_prompt_rate(f, 2e9 * m->active);
         if (r->best == SIZING_COMFORTABLE)
             f->recommended = r;
         if (fit_is_in(r->best))
@@ -133,6 +142,7 @@ static void fit_size_installed(struct fit *f, const struct library_entry *m)
         x->ram = fit_verdict(f, x->need, false);
         x->vram = fit_verdict(f, x->need, true);
         x->tokens_s = fit_rate(f, x->weights);
+        x->prompt_s = fit_prompt_rate(f, bench_run_prompt_ops(plan));
     } else {
         x->why = arena_copy(&f->arena, str_of(why.text));
     }
@@ -173,7 +183,8 @@ static void fit_add_machine(struct buf *out, const struct fit *f)
         buf_add_z(out, "unknown");
     }
     if (f->has_probe)
-        buf_printf(out, "\n  bandwidth   %.1f GB/s, measured", f->probe.gb_s);
+        buf_printf(out, "\n  bandwidth   %.1f GB/s, measured\n  int8        %.0f GOPS, measured",
+                   f->probe.gb_s, f->int8_gops);
     buf_add_z(out, "\n  GPU         ");
     if (f->s.has_gpu) {
         buf_printf(out, "%s, ", f->s.gpu.name);
@@ -186,10 +197,10 @@ static void fit_add_machine(struct buf *out, const struct fit *f)
     buf_add_byte(out, '\n');
 }
 
-static void fit_add_rate(struct buf *out, const struct fit *f, double rate)
+static void fit_add_rate(struct buf *out, const struct fit *f, double rate, double prompt)
 {
-    if (rate > 0 && !f->s.has_gpu)
-        buf_printf(out, "  at most %.1f tokens/s", rate);
+    if (rate > 0 && prompt > 0 && !f->s.has_gpu)
+        buf_printf(out, "  at most %.1f tokens/s, prompts %.0f", rate, prompt);
 }
 
 static void fit_add_recommended(struct buf *out, const struct fit *f)
@@ -205,7 +216,7 @@ static void fit_add_recommended(struct buf *out, const struct fit *f)
         return;
     }
     buf_printf(out, "  %s, %s", r->model->name, sizing_verdict_name(r->best));
-    fit_add_rate(out, f, r->tokens_s);
+    fit_add_rate(out, f, r->tokens_s, r->prompt_s);
     buf_printf(out, "\n  shoal pull %s:Q4_K_M\n", r->model->repo);
     buf_add_z(out, "\nAlso fits\n");
     for (size_t i = 0; i < countof(f->rows); i++) {
@@ -215,7 +226,7 @@ static void fit_add_recommended(struct buf *out, const struct fit *f)
         buf_printf(out, "  %-16s", k->model->name);
         sizing_add_size_cell(out, k->need, 11);
         buf_add_z(out, sizing_verdict_name(k->best));
-        fit_add_rate(out, f, k->tokens_s);
+        fit_add_rate(out, f, k->tokens_s, k->prompt_s);
         buf_add_byte(out, '\n');
     }
 }
@@ -234,7 +245,7 @@ static void fit_add_installed(struct buf *out, const struct fit *f)
             buf_printf(out, "RAM %s", sizing_verdict_name(x->ram));
             if (f->s.has_gpu)
                 buf_printf(out, ", VRAM %s", sizing_verdict_name(x->vram));
-            fit_add_rate(out, f, x->tokens_s);
+            fit_add_rate(out, f, x->tokens_s, x->prompt_s);
         }
         buf_add_byte(out, '\n');
     }
@@ -252,6 +263,8 @@ static void fit_add_text(struct buf *out, const struct fit *f)
     if (f->better)
         buf_printf(out, "  %s at %s is comfortable too, and closer to the original\n",
                    f->recommended->model->name, f->better);
+    if (f->no_probe.code != ERR_NONE)
+        buf_printf(out, "  nothing was measured: %s\n", f->no_probe.text);
     buf_add_z(out, "  sizes are weights and a cache of 8192 tokens; comfortable: at most 70 % of "
                    "what is free\n");
 }
@@ -262,6 +275,16 @@ static void fit_key_u64(struct json_writer *w, const char *key, uint64_t v)
 {
     json_key_z(w, key);
     json_put_u64(w, v);
+}
+
+/* null: not measured. */
+static void fit_key_rate(struct json_writer *w, const char *key, double v)
+{
+    json_key_z(w, key);
+    if (v > 0)
+        json_put_double(w, v);
+    else
+        json_put_null(w);
 }
 
 static void fit_key_text(struct json_writer *w, const char *key, const char *v)
@@ -285,11 +308,8 @@ static void fit_put_machine(struct json_writer *w, const struct fit *f)
     fit_key_u64(w, "ram_limit", m->ram_limit);
     fit_key_u64(w, "ram_budget", f->s.ram);
     fit_key_u64(w, "vram_budget", f->s.vram);
-    json_key_z(w, "bandwidth_gb_s");
-    if (f->has_probe)
-        json_put_double(w, f->probe.gb_s);
-    else
-        json_put_null(w);
+    fit_key_rate(w, "bandwidth_gb_s", f->has_probe ? f->probe.gb_s : 0);
+    fit_key_rate(w, "int8_gops", f->has_probe ? f->int8_gops : 0);
     json_key_z(w, "gpu");
     if (f->s.has_gpu)
         json_put_text_z(w, f->s.gpu.name);
@@ -313,6 +333,8 @@ static void fit_put_ladder(struct json_writer *w, const struct fit *f)
         fit_key_u64(w, "need", r->need);
         fit_key_text(w, "in_ram", sizing_verdict_name(r->ram));
         fit_key_text(w, "in_vram", sizing_verdict_name(r->vram));
+        fit_key_rate(w, "tokens_s", r->tokens_s);
+        fit_key_rate(w, "prompt_tokens_s", r->prompt_s);
         json_close_object(w);
     }
     json_close_array(w);
@@ -341,6 +363,8 @@ static void fit_put(struct buf *out, const struct fit *f)
         fit_key_u64(&w, "need", x->need);
         fit_key_text(&w, "in_ram", sizing_verdict_name(x->ram));
         fit_key_text(&w, "in_vram", sizing_verdict_name(x->vram));
+        fit_key_rate(&w, "tokens_s", x->tokens_s);
+        fit_key_rate(&w, "prompt_tokens_s", x->prompt_s);
         json_key_z(&w, "why");
         json_put_text(&w, x->why);
         json_close_object(&w);
@@ -350,17 +374,26 @@ static void fit_put(struct buf *out, const struct fit *f)
     buf_add_byte(out, '\n');
 }
 
+static bool fit_probe(struct fit *f, struct err *e)
+{
+    uint32_t threads = f->s.machine.cpus;
+    if (f->s.ram <= 2 * FIT_PROBE)
+        return err_set(e, ERR_MEMORY, "less than %llu MB can be spent",
+                       (unsigned long long)(2 * FIT_PROBE >> 20));
+    return bench_probe_read(&f->probe, FIT_PROBE, threads, e) &&
+           bench_probe_int8(&f->int8_gops, threads, e);
+}
+
 static bool cmd_fit_run(struct cmd_context *c, struct err *e)
 {
     static struct fit f; /* large */
     struct buf out;
-    struct err why;
     f.c = c;
     arena_init(&f.arena, FIT_ARENA_MAX);
     buf_init(&out, FIT_OUT_MAX);
     sizing_read(&f.s);
-    if (cmd_bool(c, "probe") && f.s.ram > 2 * FIT_PROBE)
-        f.has_probe = bench_probe_read(&f.probe, FIT_PROBE, f.s.machine.cpus, &why);
+    if (cmd_bool(c, "probe"))
+        f.has_probe = fit_probe(&f, &f.no_probe);
     fit_walk_ladder(&f);
     bool ok = fit_read_installed(&f, e);
     if (ok) {
@@ -379,7 +412,7 @@ static const struct cmd_flag cmd_fit_flags[] = {
     {.name = "probe",
      .spec = {.type = CONFIG_TYPE_BOOL},
      .standard = "true",
-     .help = "measure the memory's bandwidth"},
+     .help = "measure the memory's bandwidth and the rate of int8 products"},
 };
 
 const struct cmd cmd_fit = {
@@ -387,7 +420,8 @@ const struct cmd cmd_fit = {
     .summary = "What this machine can run",
     .text = "Counts weights and a cache of 8192 tokens against the memory that is free, for a "
             "ladder of models\nand for those that are here; on a CPU with the tokens/s that the "
-            "memory's bandwidth allows.",
+            "memory's bandwidth allows,\nand those of a prompt that the rate of int8 products "
+            "allows.",
     .flags = cmd_fit_flags,
     .flags_count = countof(cmd_fit_flags),
     .has_json = true,

@@ -54,13 +54,15 @@ def test_fit_shows_the_machine_a_recommendation_and_what_is_here(shoal, home):
     (home / "models" / "bad.gguf").write_bytes(b"GGUF")
     done = shoal("fit")
     assert (done.returncode, done.stderr) == (0, "")
-    for text in ("Machine", "GB/s, measured", "Recommended", "shoal pull Qwen/", "Also fits",
+    for text in ("Machine", "GB/s, measured", "GOPS, measured", "tokens/s, prompts ",
+                 "Recommended", "shoal pull Qwen/", "Also fits",
                  "Backend", "Installed", "tiny ", "bad ", "Notes"):
         assert text in done.stdout, text
     facts = json.loads(shoal("fit", "-json", "-probe=false").stdout)
     rows = {m["name"]: m for m in facts["installed"]}
     assert rows["tiny"]["in_ram"] == "comfortable" and rows["bad"]["why"]
-    assert facts["machine"]["bandwidth_gb_s"] is None
+    assert facts["machine"]["bandwidth_gb_s"] is None and facts["machine"]["int8_gops"] is None
+    assert rows["tiny"]["tokens_s"] is None and rows["tiny"]["prompt_tokens_s"] is None
     budget = facts["machine"]["ram_budget"]
     for row in facts["ladder"]:
         verdict = "comfortable" if row["need"] <= budget // 10 * 7 else \
