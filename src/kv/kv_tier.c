@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries are pages of one group; a list has them from the one used longest ago. Buffers are of a
- * group. A page on its way: FILL -> WRITE -> KEPT or free; READ -> KEPT or free once nobody has it.
- * Tickets are the numbers of kv_tier_get. */
+#include "kv/tier_index.h"
+
+/* Buffers are of a group. A page on its way: FILL -> WRITE -> KEPT or free; READ -> KEPT or free
+ * once nobody has it. Tickets are the numbers of kv_tier_get. */
+
+_Static_assert(KV_TIER_NONE == TIER_INDEX_NONE, "an entry's buffer and place");
 
 #define TIER_FILE_BYTES ((uint64_t)64 << 20) /* a file; less where the limit is small */
 #define TIER_FILES_OF_LIMIT 8u
-#define TIER_LOOK 16u           /* oldest leaves that an eviction chooses from, as kv_trie */
 #define TIER_TICKETS 256u
 #define TIER_BUFFERS_MIN 8u     /* of a group: a step writes and reads some at once */
 #define TIER_FULL_NS (30 * INT64_C(1000000000)) /* a full disk is asked again after so long */
@@ -19,22 +21,6 @@
 
 enum tier_state { TIER_STATE_FREE, TIER_STATE_FILL, TIER_STATE_WRITE, TIER_STATE_READ,
                   TIER_STATE_KEPT };
-
-struct tier_id { /* key of the map: no padding */
-    struct kv_key key;
-    uint32_t group;
-};
-
-struct tier_entry {
-    struct tier_id id;
-    struct kv_key parent;
-    uint32_t depth, children; /* children: a hint; a parent that came later knows of none */
-    uint32_t buffer, place;   /* NONE: not there; place = file * SLOTS_MAX + slot */
-    uint32_t older, newer;    /* newer is the next free one while it is not used */
-    uint64_t used, used_s, sum;
-    bool is_written;          /* the place holds it */
-    bool is_touched;          /* used since its record was written */
-};
 
 struct tier_buffer {
     uint8_t *bytes;
@@ -62,17 +48,13 @@ struct tier_places { /* of a group */
 
 struct kv_tier {
     struct kv_tier_options o;
-    struct tier_entry *entries;
-    uint32_t entries_max, entries_used, entry_free; /* used: ever; free: a list by newer */
-    uint32_t oldest[KV_GROUPS_MAX], newest[KV_GROUPS_MAX];
-    struct map by_id;
+    struct tier_index index;
     struct tier_buffer *buffers;
     uint32_t buffers_count, filling, busy, writes_busy;
     struct tier_file *files; /* [TIER_DISK_FILES_MAX] */
     struct tier_places groups[KV_GROUPS_MAX];
     struct tier_ticket tickets[TIER_TICKETS];
     uint32_t told; /* tickets whose answer waits to be taken */
-    uint64_t clock;
     int64_t full_until_ns, floor_until_ns; /* no write, no further file before that */
     uint32_t read_errors;
     struct kv_tier_stats stats;
@@ -93,38 +75,11 @@ void kv_tier_key(struct kv_key *out, const struct kv_key *parent, str scope,
         digest_random(out->bytes, sizeof out->bytes); /* a key that nothing has: no hit */
 }
 
-/* --- the list and the map ------------------------------------------------------------------ */
-
 static bool kv_tier_uses_disk(const struct kv_tier *t) { return t->o.disk && !t->stats.is_off; }
-
-static uint32_t kv_tier_find(const struct kv_tier *t, const struct kv_key *key, uint32_t group)
-{
-    struct tier_id id = {.group = group, .key = *key};
-    return (uint32_t)map_value(&t->by_id, str_view(&id, sizeof id), KV_TIER_NONE);
-}
 
 static bool kv_tier_can_read(const struct kv_tier *t, const struct tier_entry *n)
 {
     return n->buffer != KV_TIER_NONE || (n->is_written && kv_tier_uses_disk(t));
-}
-
-static void kv_tier_unlist(struct kv_tier *t, uint32_t i)
-{
-    struct tier_entry *n = &t->entries[i];
-    uint32_t *oldest = &t->oldest[n->id.group], *newest = &t->newest[n->id.group];
-    *(n->older == KV_TIER_NONE ? oldest : &t->entries[n->older].newer) = n->newer;
-    *(n->newer == KV_TIER_NONE ? newest : &t->entries[n->newer].older) = n->older;
-}
-
-static void kv_tier_list(struct kv_tier *t, uint32_t i)
-{
-    struct tier_entry *n = &t->entries[i];
-    uint32_t *oldest = &t->oldest[n->id.group], *newest = &t->newest[n->id.group];
-    n->older = *newest;
-    n->newer = KV_TIER_NONE;
-    *(*newest == KV_TIER_NONE ? oldest : &t->entries[*newest].newer) = i;
-    *newest = i;
-    n->used = ++t->clock;
 }
 
 static void kv_tier_free_place(struct kv_tier *t, uint32_t group, uint32_t place)
@@ -139,66 +94,33 @@ static void kv_tier_free_place(struct kv_tier *t, uint32_t group, uint32_t place
 /* No buffer, no order under way. */
 static void kv_tier_remove(struct kv_tier *t, uint32_t i, bool is_place_good)
 {
-    struct tier_entry *n = &t->entries[i];
+    struct tier_entry *n = &t->index.entries[i];
     must(n->buffer == KV_TIER_NONE);
-    uint32_t parent = kv_tier_find(t, &n->parent, n->id.group);
-    if (parent != KV_TIER_NONE && t->entries[parent].children)
-        t->entries[parent].children--;
     if (n->place != KV_TIER_NONE) {
         t->stats.disk_bytes -= t->o.layout->page_size[n->id.group];
         if (is_place_good)
             kv_tier_free_place(t, n->id.group, n->place);
     }
-    map_delete(&t->by_id, str_view(&n->id, sizeof n->id));
-    kv_tier_unlist(t, i);
-    n->is_written = false;
-    n->newer = t->entry_free;
-    t->entry_free = i;
-    t->stats.entries--;
-}
-
-/* A place or a buffer for each: there are enough. */
-static uint32_t kv_tier_add(struct kv_tier *t, const struct kv_tier_page *p)
-{
-    bool is_new = t->entry_free == KV_TIER_NONE;
-    uint32_t i = is_new ? t->entries_used : t->entry_free;
-    if (i == t->entries_max)
-        return KV_TIER_NONE;
-    struct tier_entry *n = &t->entries[i];
-    uint32_t next = is_new ? KV_TIER_NONE : n->newer;
-    *n = (struct tier_entry){.id = {.key = p->key, .group = p->group}, .parent = p->parent,
-                             .depth = p->depth, .buffer = KV_TIER_NONE, .place = KV_TIER_NONE};
-    if (!map_put(&t->by_id, str_view(&n->id, sizeof n->id), i)) {
-        n->newer = next;
-        return KV_TIER_NONE;
-    }
-    t->entry_free = next;
-    t->entries_used += is_new;
-    uint32_t parent = kv_tier_find(t, &n->parent, p->group);
-    if (parent != KV_TIER_NONE)
-        t->entries[parent].children++;
-    kv_tier_list(t, i);
-    t->stats.entries++;
-    return i;
+    tier_index_remove(&t->index, i);
 }
 
 void kv_tier_touch(struct kv_tier *t, const struct kv_key *key, uint32_t group)
 {
-    uint32_t i = kv_tier_find(t, key, group);
+    uint32_t i = tier_index_find(&t->index, key, group);
     if (i == KV_TIER_NONE)
         return;
-    kv_tier_unlist(t, i);
-    kv_tier_list(t, i);
-    t->entries[i].used_s = (uint64_t)(chrono_unix_ms(&t->o.clock) / 1000);
-    t->entries[i].is_touched = true;
-    if (t->entries[i].buffer != KV_TIER_NONE)
-        t->buffers[t->entries[i].buffer].is_recent = true;
+    struct tier_entry *n = &t->index.entries[i];
+    tier_index_use(&t->index, i);
+    n->used_s = (uint64_t)(chrono_unix_ms(&t->o.clock) / 1000);
+    n->is_touched = true;
+    if (n->buffer != KV_TIER_NONE)
+        t->buffers[n->buffer].is_recent = true;
 }
 
 bool kv_tier_has(const struct kv_tier *t, const struct kv_key *key, uint32_t group)
 {
-    uint32_t i = kv_tier_find(t, key, group);
-    return i != KV_TIER_NONE && kv_tier_can_read(t, &t->entries[i]);
+    uint32_t i = tier_index_find(&t->index, key, group);
+    return i != KV_TIER_NONE && kv_tier_can_read(t, &t->index.entries[i]);
 }
 
 /* --- buffers ------------------------------------------------------------------------------- */
@@ -217,7 +139,7 @@ static void kv_tier_set_state(struct kv_tier *t, struct tier_buffer *b, enum tie
 static void kv_tier_drop_buffer(struct kv_tier *t, uint32_t buffer)
 {
     struct tier_buffer *b = &t->buffers[buffer];
-    struct tier_entry *n = &t->entries[b->entry];
+    struct tier_entry *n = &t->index.entries[b->entry];
     kv_tier_set_state(t, b, TIER_STATE_FREE);
     n->buffer = KV_TIER_NONE;
     if (n->place == KV_TIER_NONE)
@@ -268,34 +190,6 @@ uint32_t kv_tier_room(const struct kv_tier *t, uint32_t group)
 }
 
 /* --- places in files ----------------------------------------------------------------------- */
-
-/* What it saves: the work of its tokens (attention makes deep pages dearer) by the bytes it takes,
- * the less the longer nobody asked. */
-static double kv_tier_worth(const struct kv_tier *t, const struct tier_entry *n)
-{
-    double age = (double)(t->clock - n->used) + 1;
-    return (1 + n->depth / 256.0) / age;
-}
-
-/* Bytes are those of the group, the same for all that are compared. */
-static uint32_t kv_tier_worst(const struct kv_tier *t, uint32_t group)
-{
-    uint32_t worst = KV_TIER_NONE, looked = 0;
-    double least = 0;
-    for (uint32_t i = t->oldest[group]; i != KV_TIER_NONE && looked < TIER_LOOK;
-         i = t->entries[i].newer) {
-        const struct tier_entry *n = &t->entries[i];
-        if (!n->is_written || n->children || n->buffer != KV_TIER_NONE)
-            continue;
-        double worth = kv_tier_worth(t, n);
-        if (worst == KV_TIER_NONE || worth < least) {
-            worst = i;
-            least = worth;
-        }
-        looked++;
-    }
-    return worst;
-}
 
 static bool kv_tier_start(struct kv_tier *t, const struct tier_order *o)
 {
@@ -352,7 +246,7 @@ static uint32_t kv_tier_take_place(struct kv_tier *t, uint32_t group)
     if (kv_tier_is_before(t, t->full_until_ns))
         return KV_TIER_NONE;
     if (!g->free_count && !kv_tier_make_file(t, group)) {
-        uint32_t worst = kv_tier_worst(t, group);
+        uint32_t worst = tier_index_worst(&t->index, group);
         if (worst == KV_TIER_NONE)
             return KV_TIER_NONE;
         kv_tier_remove(t, worst, true);
@@ -382,7 +276,7 @@ static void kv_tier_lose_file(struct kv_tier *t, const struct tier_order *o)
 static struct tier_order kv_tier_order(const struct kv_tier *t, enum tier_order_kind kind,
                                        uint32_t entry)
 {
-    const struct tier_entry *n = &t->entries[entry];
+    const struct tier_entry *n = &t->index.entries[entry];
     uint32_t file = n->place / TIER_FORMAT_SLOTS_MAX;
     return (struct tier_order){
         .kind = kind, .file = file, .slot = n->place % TIER_FORMAT_SLOTS_MAX, .tag = entry,
@@ -396,7 +290,7 @@ static struct tier_order kv_tier_order(const struct kv_tier *t, enum tier_order_
 static void kv_tier_write(struct kv_tier *t, uint32_t buffer)
 {
     struct tier_buffer *b = &t->buffers[buffer];
-    struct tier_entry *n = &t->entries[b->entry];
+    struct tier_entry *n = &t->index.entries[b->entry];
     kv_tier_set_state(t, b, TIER_STATE_KEPT);
     uint32_t place = kv_tier_uses_disk(t) ? kv_tier_take_place(t, b->group) : KV_TIER_NONE;
     if (place != KV_TIER_NONE) {
@@ -421,13 +315,15 @@ void *kv_tier_put(struct kv_tier *t, const struct kv_tier_page *p)
     must(t->filling == KV_TIER_NONE && p->group < t->o.layout->groups_count);
     if (!kv_tier_uses_disk(t) && !t->o.keeps_ram)
         return NULL;
-    uint32_t old = kv_tier_find(t, &p->key, p->group);
-    if (old != KV_TIER_NONE && kv_tier_can_read(t, &t->entries[old]))
+    uint32_t old = tier_index_find(&t->index, &p->key, p->group);
+    if (old != KV_TIER_NONE && kv_tier_can_read(t, &t->index.entries[old]))
         return NULL;
     if (old != KV_TIER_NONE) /* only the disk has it, and that is switched off */
         kv_tier_remove(t, old, true);
     uint32_t buffer = kv_tier_take_buffer(t, p->group);
-    uint32_t i = buffer == KV_TIER_NONE ? KV_TIER_NONE : kv_tier_add(t, p);
+    uint32_t i = KV_TIER_NONE;
+    if (buffer != KV_TIER_NONE)
+        i = tier_index_add(&t->index, &(struct tier_id){p->key, p->group}, &p->parent, p->depth);
     if (i == KV_TIER_NONE) {
         t->stats.refused++;
         return NULL;
@@ -436,8 +332,9 @@ void *kv_tier_put(struct kv_tier *t, const struct kv_tier_page *p)
     b->entry = i;
     b->lent = 0;
     b->is_recent = false;
-    t->entries[i].buffer = buffer;
-    t->entries[i].used_s = (uint64_t)(chrono_unix_ms(&t->o.clock) / 1000);
+    struct tier_entry *n = &t->index.entries[i];
+    n->buffer = buffer;
+    n->used_s = (uint64_t)(chrono_unix_ms(&t->o.clock) / 1000);
     kv_tier_set_state(t, b, TIER_STATE_FILL);
     t->filling = buffer;
     return b->bytes;
@@ -457,12 +354,12 @@ void kv_tier_put_end(struct kv_tier *t, bool is_filled)
 
 uint32_t kv_tier_get(struct kv_tier *t, const struct kv_key *key, uint32_t group)
 {
-    uint32_t i = kv_tier_find(t, key, group), number = 0;
+    uint32_t i = tier_index_find(&t->index, key, group), number = 0;
     while (number < TIER_TICKETS && t->tickets[number].is_used)
         number++;
-    if (i == KV_TIER_NONE || number == TIER_TICKETS || !kv_tier_can_read(t, &t->entries[i]))
+    if (i == KV_TIER_NONE || number == TIER_TICKETS || !kv_tier_can_read(t, &t->index.entries[i]))
         return KV_TIER_NONE;
-    struct tier_entry *n = &t->entries[i];
+    struct tier_entry *n = &t->index.entries[i];
     if (n->buffer == KV_TIER_NONE) {
         uint32_t buffer = kv_tier_take_buffer(t, group);
         if (buffer == KV_TIER_NONE)
@@ -522,7 +419,7 @@ static void kv_tier_rate(double *rate, const struct tier_order *o)
 
 static void kv_tier_on_write(struct kv_tier *t, const struct tier_order *o)
 {
-    struct tier_entry *n = &t->entries[o->tag];
+    struct tier_entry *n = &t->index.entries[o->tag];
     uint32_t buffer = n->buffer;
     kv_tier_set_state(t, &t->buffers[buffer], TIER_STATE_KEPT);
     if (o->error == 0) {
@@ -544,7 +441,7 @@ static void kv_tier_on_write(struct kv_tier *t, const struct tier_order *o)
 
 static void kv_tier_on_read(struct kv_tier *t, const struct tier_order *o)
 {
-    struct tier_entry *n = &t->entries[o->tag];
+    struct tier_entry *n = &t->index.entries[o->tag];
     uint32_t buffer = n->buffer;
     struct tier_buffer *b = &t->buffers[buffer];
     for (uint32_t i = 0; i < TIER_TICKETS; i++) {
@@ -652,8 +549,8 @@ void kv_tier_flush(struct kv_tier *t, int64_t timeout_ms)
     if (!kv_tier_uses_disk(t))
         return;
     kv_tier_drain(t, until_ns, 0);
-    for (uint32_t i = 0; i < t->entries_used && kv_tier_uses_disk(t); i++) {
-        struct tier_entry *n = &t->entries[i];
+    for (uint32_t i = 0; i < t->index.entries_used && kv_tier_uses_disk(t); i++) {
+        struct tier_entry *n = &t->index.entries[i];
         if (!n->is_touched || !n->is_written || n->place == KV_TIER_NONE)
             continue;
         struct tier_order o = kv_tier_order(t, TIER_ORDER_TOUCH, i);
@@ -664,7 +561,11 @@ void kv_tier_flush(struct kv_tier *t, int64_t timeout_ms)
     kv_tier_drain(t, until_ns, 0);
 }
 
-void kv_tier_stats(const struct kv_tier *t, struct kv_tier_stats *out) { *out = t->stats; }
+void kv_tier_stats(const struct kv_tier *t, struct kv_tier_stats *out)
+{
+    *out = t->stats;
+    out->entries = t->index.count;
+}
 
 /* --- a load -------------------------------------------------------------------------------- */
 
@@ -677,13 +578,13 @@ static void kv_tier_read_table(struct kv_tier *t, uint32_t file, const struct ti
         uint32_t place = file * TIER_FORMAT_SLOTS_MAX + slot, i = KV_TIER_NONE;
         bool is_whole = tier_format_slot_offset(h, slot) + h->page_size <= size;
         if (is_whole && tier_format_read_record(&r, h, slot, table) &&
-            kv_tier_find(t, &r.key, h->group) == KV_TIER_NONE)
-            i = kv_tier_add(t, &(struct kv_tier_page){r.key, r.parent, h->group, r.depth});
+            tier_index_find(&t->index, &r.key, h->group) == KV_TIER_NONE)
+            i = tier_index_add(&t->index, &(struct tier_id){r.key, h->group}, &r.parent, r.depth);
         if (i == KV_TIER_NONE) {
             g->free[g->free_count++] = place;
             continue;
         }
-        struct tier_entry *n = &t->entries[i];
+        struct tier_entry *n = &t->index.entries[i];
         n->place = place;
         n->used_s = r.used_s;
         n->sum = r.sum;
@@ -726,43 +627,6 @@ static bool kv_tier_read_file(struct kv_tier *t, uint32_t file, char *head, char
     return true;
 }
 
-struct tier_age { uint64_t used_s; uint32_t depth, entry; };
-
-/* Oldest first; of one time the deepest first. */
-static int kv_tier_compare(const void *a, const void *b)
-{
-    const struct tier_age *x = a, *y = b;
-    if (x->used_s != y->used_s)
-        return x->used_s < y->used_s ? -1 : 1;
-    if (x->depth != y->depth)
-        return x->depth > y->depth ? -1 : 1;
-    return x->entry < y->entry ? -1 : x->entry > y->entry;
-}
-
-/* Files were read in any order: entries that came before their parents were not counted. */
-static bool kv_tier_sort(struct kv_tier *t, struct err *e)
-{
-    uint32_t count = 0;
-    struct tier_age *ages = calloc(t->stats.entries + 1, sizeof *ages);
-    if (!ages)
-        return err_set(e, ERR_MEMORY, "tier: no memory for %u entries", t->stats.entries);
-    for (uint32_t i = 0; i < t->entries_used; i++) { /* none was removed yet */
-        ages[count++] = (struct tier_age){t->entries[i].used_s, t->entries[i].depth, i};
-        t->entries[i].children = 0;
-    }
-    qsort(ages, count, sizeof *ages, kv_tier_compare);
-    for (uint32_t k = 0; k < count; k++) {
-        const struct tier_entry *n = &t->entries[ages[k].entry];
-        uint32_t parent = kv_tier_find(t, &n->parent, n->id.group);
-        if (parent != KV_TIER_NONE)
-            t->entries[parent].children++;
-        kv_tier_unlist(t, ages[k].entry);
-        kv_tier_list(t, ages[k].entry);
-    }
-    free(ages);
-    return true;
-}
-
 static bool kv_tier_read_index(struct kv_tier *t, struct err *e)
 {
     const struct tier_disk *d = t->o.disk;
@@ -781,7 +645,9 @@ static bool kv_tier_read_index(struct kv_tier *t, struct err *e)
     }
     free(head);
     free(table);
-    return ok ? kv_tier_sort(t, e) : err_set(e, ERR_MEMORY, "tier: no memory for the index");
+    if (!ok)
+        return err_set(e, ERR_MEMORY, "tier: no memory for the index");
+    return tier_index_sort(&t->index, e);
 }
 
 /* Files of a share of the limit, with their heads. */
@@ -796,7 +662,7 @@ static void kv_tier_size_files(struct tier_places *p, uint64_t page_size, uint64
 }
 
 /* Each group gets about the same number of pages, in RAM and in files. */
-static bool kv_tier_size(struct kv_tier *t, struct err *e)
+static bool kv_tier_size(struct kv_tier *t, uint32_t *entries_max, struct err *e)
 {
     const struct kv_layout *l = t->o.layout;
     uint64_t sum = 0, entries = 0;
@@ -823,7 +689,7 @@ static bool kv_tier_size(struct kv_tier *t, struct err *e)
         if (!p->free)
             return false;
     }
-    t->entries_max = (uint32_t)entries;
+    *entries_max = (uint32_t)entries;
     return true;
 }
 
@@ -848,16 +714,13 @@ bool kv_tier_init(struct kv_tier **out, const struct kv_tier_options *o, struct 
     struct kv_tier *t = mem_new(o->mem, "tier", sizeof *t, e);
     if (!t)
         return false;
-    *t = (struct kv_tier){.o = *o, .filling = KV_TIER_NONE, .entry_free = KV_TIER_NONE};
-    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
-        t->oldest[g] = t->newest[g] = KV_TIER_NONE;
-    if (!kv_tier_size(t, e) || !kv_tier_make_buffers(t, e))
+    uint32_t entries_max = 0;
+    *t = (struct kv_tier){.o = *o, .filling = KV_TIER_NONE};
+    if (!kv_tier_size(t, &entries_max, e) || !kv_tier_make_buffers(t, e))
         return false;
-    t->entries = mem_new_array(o->mem, "tier", t->entries_max, sizeof *t->entries, e);
     t->files = mem_new_array(o->mem, "tier", TIER_DISK_FILES_MAX, sizeof *t->files, e);
-    if (!t->entries || !t->files)
+    if (!t->files || !tier_index_init(&t->index, entries_max, o->mem, e))
         return false;
-    map_init(&t->by_id, t->entries_max);
     if (o->disk && !kv_tier_read_index(t, e)) {
         kv_tier_free(t);
         return false;
@@ -869,5 +732,5 @@ bool kv_tier_init(struct kv_tier **out, const struct kv_tier_options *o, struct 
 void kv_tier_free(struct kv_tier *t)
 {
     if (t)
-        map_deinit(&t->by_id); /* the rest is the model's memory */
+        tier_index_deinit(&t->index); /* the rest is the model's memory */
 }

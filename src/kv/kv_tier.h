@@ -1,8 +1,9 @@
 /* kv_tier - pages that have no place in the pool: in RAM buffers, then in files that survive.
  *
- * Owns:      the index from prefix to page, the buffers, the slots of files, who has to go.
- * Not:       pages of the pool (kv_pool), the tree of prefixes (kv_trie), what is worth keeping
- *            (engine/sched_tier), file I/O (tier_disk), bytes of a file (tier_format).
+ * Owns:      the buffers, the slots of files, orders and what comes back from them.
+ * Not:       which page lies where and who has to go (tier_index), pages of the pool (kv_pool), the
+ *            tree of prefixes (kv_trie), what is worth keeping (engine/sched_tier), file I/O
+ *            (tier_disk), bytes of a file (tier_format).
  * Invariant: a page comes back exactly as it was put or not at all: one that fails its checksum is
  *            forgotten and counted. Nothing here waits: a put that finds no buffer is refused, a
  *            get answers later through kv_tier_next. A buffer that is lent to the disk or to a
@@ -22,7 +23,6 @@
 #define SHOAL_KV_KV_TIER_H
 
 #include "base/chrono.h"
-#include "base/map.h"
 #include "base/mem.h"
 #include "kv/tier_disk.h"
 #include "tensor/kv_view.h"
