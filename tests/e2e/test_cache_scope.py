@@ -40,9 +40,12 @@ def public(home):
         yield s
 
 
+def the_cache(server):
+    return server.get("/v1/cache", headers=bearer("ops")).json()["models"][0]
+
+
 def pages(server):
-    models = server.get("/v1/cache", headers=bearer("ops")).json()["models"]
-    return models[0].get("pages", {"pinned": 0})
+    return the_cache(server).get("pages", {"pinned": 0})
 
 
 def test_what_one_key_asked_is_never_found_by_another(home):
@@ -100,6 +103,28 @@ def test_keys_of_one_cache_scope_share_and_no_salt_forges_one(home):
         assert cached(ask(server, "ops", *turn)) > 100
         for salt in ("team", "", " team", "one"):
             assert cached(ask(server, "two", *turn, **({"cache_salt": salt} if salt else {}))) == 0
+
+
+def test_what_one_key_left_on_disk_is_not_found_by_another_after_a_restart(home):
+    """Nor does the other's reading of the disk tell: not one page is read for it."""
+    env = {**{name.upper(): key for name, key in KEYS.items()}, "SHOAL_CACHE_SPILL_FLOOR": "1MiB"}
+    path = config(home, WITH_KEYS)
+    turn = [("system", LONG), ("user", SECRET)]
+
+    def again():
+        return serving(home, "-model", TINY, "-config", path, "-spill",
+                       os.path.join(home, "spill"), env=env)
+
+    def told(server):  # by the child, after a moment
+        wait_until(lambda: the_cache(server).get("tokens_computed"))
+        return the_cache(server)
+    with again() as server:
+        ask(server, "one", *turn)
+    with again() as server:
+        assert cached(ask(server, "two", *turn)) == 0
+        assert told(server)["ssd"]["reads"] == told(server)["restores"] == 0
+        assert cached(ask(server, "one", *turn)) > 100
+        wait_until(lambda: the_cache(server)["restores"] == 1)
 
 
 def test_a_public_prefix_hits_for_every_key_to_its_exact_end(public):
