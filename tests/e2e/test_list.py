@@ -3,6 +3,8 @@ import json
 import os
 import time
 
+from server import TINY, serving
+
 
 def store(home):
     path = home / ".shoal" / "models"
@@ -36,6 +38,33 @@ def test_one_broken_file_is_listed_with_its_reason(shoal, home):
     facts = {m["name"]: m for m in json.loads(shoal("ls", "-json").stdout)["models"]}
     assert "web page" in facts["page"]["broken"]
     assert facts["page"]["source"] == "shoal"
+
+
+def test_D08_three_corrupt_files_among_thirty_cost_nobody_anything(shoal, home):
+    """Every good one is listed and served; what is wrong with a bad one is said when it is asked
+    for, and the next good one answers as before."""
+    with open(TINY, "rb") as f:
+        whole = f.read()
+    for i in range(30):
+        os.symlink(TINY, store(home) / f"good-{i}.gguf")
+    huge = b"GGUF\x03\0\0\0" + b"\xff" * 16 + whole[24:4096]  # counts of tensors and keys: 2^64 - 1
+    bad = {"cut": whole[:len(whole) // 2], "page": b"<!DOCTYPE html>" + b" " * 99, "huge": huge}
+    for name, data in bad.items():
+        (store(home) / f"{name}.gguf").write_bytes(data)
+    rows = {m["name"]: m for m in json.loads(shoal("list", "-json").stdout)["models"]}
+    assert len(rows) == 33
+    assert sorted(n for n, m in rows.items() if m["broken"]) == sorted(bad)
+    with serving(home) as server:
+        for i in range(30):
+            reply = server.post("/api/show", {"model": f"good-{i}"})
+            assert reply.status == 200, reply.body
+        for name in bad:
+            reply = server.post("/api/generate", {"model": name, "prompt": "x", "stream": False})
+            assert reply.status >= 400 and name in reply.json()["error"], reply.body
+            ask = {"model": "good-7", "prompt": "x", "stream": False,
+                   "options": {"num_predict": 2, "temperature": 0}}
+            assert server.post("/api/generate", ask).status == 200
+        assert server.get("/health").status == 200
 
 
 def test_names_cannot_steer_the_terminal(shoal, home):
