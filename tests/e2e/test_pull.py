@@ -356,8 +356,8 @@ def test_f07_free_space_is_checked_before_anything_is_fetched(home, hub, store):
                           capture_output=True, timeout=30, check=False)
     assert done.returncode == 1
     text = done.stderr.decode()
-    assert re.search(r"models: 1023.[0-9] MB more are needed: 640.8 KB to fetch and 1.0 GB to "
-                     r"leave over, free are 1.0 MB\n", text) or "more are needed" in text, text
+    assert re.search(r"models: 102\d\.\d MB more are needed: 640\.8 KB to fetch and 1\.0 GB to "
+                     r"leave over, free are \d+\.\d [KM]B\n", text), text
     assert done.stdout == b"" and not hub.asked("cdn")
 
 
@@ -589,20 +589,29 @@ def test_a_signal_keeps_everything_received(home, pull, hub, store, number, code
 
 
 def test_killed_at_random_points_it_always_ends_with_the_right_bytes(home, hub, store):
-    """At no time a final name on wrong bytes; after the last kill one clean run."""
+    """At no time a final name on wrong bytes; after the last kill one clean run. Most kills count
+    from the first byte asked for, so that a slow machine is cut in the middle too."""
     rng = random.Random(20261130)
     hub.rate = 3_000_000
     final = store / "m.Q4_K_M.gguf"
+    cut = 0
     for i in range(RUNS):
+        seen = len(hub.asked("cdn"))
         run = start(home, hub, "o/r")
+        is_blind, end = rng.random() < 0.2, time.monotonic() + 10
+        while not is_blind and len(hub.asked("cdn")) == seen and run.poll() is None:
+            assert time.monotonic() < end
+            time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.25))
         run.kill()
         run.communicate()
+        cut += (store / ".m.Q4_K_M.gguf.part").exists()
         if final.exists():
             assert final.read_bytes() == DATA, i
             os.remove(final)
         if rng.random() < 0.2:
             hub.signature += 1
+    assert cut >= RUNS / 4
     hub.rate = 0
     run = start(home, hub, "o/r")
     errors = run.communicate(timeout=60)[1]
