@@ -387,9 +387,11 @@ str file_join(struct arena *a, str dir, str name)
 
 str file_expand_home(struct arena *a, str path, str home)
 {
-    if (home.len && (str_eq_z(path, "~") || str_starts(path, STR("~/"))))
-        return arena_printf(a, "%.*s%.*s", STR_ARG(home), STR_ARG(str_from(path, 1)));
-    return arena_copy(a, path);
+    if (!str_eq_z(path, "~") && !str_starts(path, STR("~/")))
+        return arena_copy(a, path);
+    if (!home.len)
+        return arena_copy(a, STR(""));
+    return arena_printf(a, "%.*s%.*s", STR_ARG(home), STR_ARG(str_from(path, 1)));
 }
 
 static size_t file_last_slash(str path)

@@ -77,7 +77,8 @@ struct file_walk {
  * are skipped; directories without permission too. False: the root cannot be read, or a limit. */
 bool file_walk(const char *root, const struct file_walk *w, struct err *e) BASE_USE_RESULT;
 
-/* "a/b" from parts, in the arena; an absolute name wins. "~/x" becomes home + "/x". */
+/* "a/b" from parts, in the arena; an absolute name wins. "~/x" becomes home + "/x", and
+ * empty if home is: never a directory called "~". */
 str file_join(struct arena *a, str dir, str name);
 str file_expand_home(struct arena *a, str path, str home);
 str file_base_name(str path); /* after the last '/' */

@@ -127,6 +127,13 @@ static bool cmd_cache_put_server(struct cmd_context *c, struct cmd_cache *x, str
     return ok;
 }
 
+static bool cmd_cache_dir(const struct cmd_context *c, str *dir, struct err *e)
+{
+    *dir = spill_dir(c->config, c->arena);
+    return dir->len || err_set(e, ERR_CONFIG, "cache: no home directory, so `cache.spill` must say "
+                               "where it is");
+}
+
 static bool cmd_cache_show(struct cmd_context *c, struct err *e)
 {
     struct buf out;
@@ -134,7 +141,8 @@ static bool cmd_cache_show(struct cmd_context *c, struct err *e)
     buf_init(&out, CMD_CACHE_OUT_MAX);
     if (x.is_json)
         json_open_object(&x.json);
-    bool ok = cmd_cache_put_dir(&x, spill_dir(c->config, c->arena), e) &&
+    str dir;
+    bool ok = cmd_cache_dir(c, &dir, e) && cmd_cache_put_dir(&x, dir, e) &&
               cmd_cache_put_server(c, &x, e);
     if (ok && x.is_json) {
         json_close_object(&x.json);
@@ -184,11 +192,13 @@ static bool cmd_cache_clean_model(struct cmd_context *c, str dir, uint64_t *sum,
 
 static bool cmd_cache_clean(struct cmd_context *c, struct err *e)
 {
-    str dir = spill_dir(c->config, c->arena);
+    str dir;
     uint64_t sum = 0;
     bool is_one = cmd_text(c, "model").len != 0;
     if (is_one && cmd_bool(c, "all"))
         return err_set(e, ERR_USAGE, "cache clean: -model or -all, not both");
+    if (!cmd_cache_dir(c, &dir, e))
+        return false;
     if (is_one ? !cmd_cache_clean_model(c, dir, &sum, e)
                : !tier_parts_clean(dir.p, "*", &sum, e))
         return false;

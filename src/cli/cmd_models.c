@@ -259,6 +259,7 @@ static bool cmd_models_run_list(struct cmd_context *c, struct err *e)
         return false;
     buf_init(&out, LIST_OUT_MAX);
     str store = config_text(c->config, "store");
+    store = store.len ? store : STR("a directory that `store` names: there is no home");
     if (cmd_bool(c, "json"))
         cmd_models_add_json(&out, l);
     else if (library_count(l))

@@ -313,6 +313,10 @@ static bool cmd_serve_open_state(struct cmd_serve *s, struct err *e)
         return true;
     struct err why = {0};
     str path = arena_printf(a, "%.*s/%u.state", STR_ARG(dir), port);
+    if (!dir.len) {
+        log_warn("states of legs are not kept: there is no home directory");
+        return true;
+    }
     if (!path.p || !file_make_dirs(dir.p, 0700, &why)) {
         log_warn("states of legs are not kept: %s", why.text);
         return true;

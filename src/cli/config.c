@@ -307,6 +307,9 @@ bool config_parse(const struct config_spec *s, str text, struct arena *a, struct
     if (text.len == 0 && is_path)
         return config_refuse(s, NULL, text, e);
     out->text = is_path && !out->is_word ? config_expand(text, a) : arena_copy(a, text);
+    if (is_path && out->text.len == 0 && !a->is_full)
+        return err_set(e, ERR_CONFIG, "%.*s: there is no home directory that ~ could stand for",
+                       STR_ARG(text));
     if (s->type == CONFIG_TYPE_LIST || s->type == CONFIG_TYPE_PATHS) {
         str *item = ARENA_NEW(a, str);
         if (item)
@@ -424,7 +427,11 @@ static bool config_take_items(struct config_loader *l, const struct config_row *
         if (is_map)
             items[v->items_count++] = i->key;
         bool is_path = r->spec.type == CONFIG_TYPE_PATHS;
-        items[v->items_count++] = is_path ? config_expand(i->text, l->arena) : i->text;
+        str text = is_path ? config_expand(i->text, l->arena) : i->text;
+        if (is_path && i->text.len && text.len == 0 && !l->arena->is_full)
+            return err_set(e, ERR_CONFIG, "%.*s: there is no home directory that ~ could stand for",
+                           STR_ARG(i->text));
+        items[v->items_count++] = text;
     }
     return true;
 }
@@ -567,7 +574,10 @@ static void config_take_defaults(struct config_loader *l)
     for (const struct config_row *r = config_rows; r->key; r++) {
         struct config_value v = {.source = CONFIG_SOURCE_DEFAULT};
         struct err why = {0};
-        if (r->standard && !r->is_later)
+        bool is_nowhere = r->standard && r->standard[0] == '~' && !config_home(l->arena).len;
+        if (is_nowhere)
+            v.text = STR(""); /* who needs it says so */
+        else if (r->standard && !r->is_later)
             must(config_parse(&r->spec, str_of(r->standard), l->arena, &v, &why));
         *config_slot(l->c, r) = v;
     }

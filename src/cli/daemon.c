@@ -295,11 +295,12 @@ int daemon_port_owner(uint16_t port)
 str daemon_pid_path(const struct daemon *d, struct arena *a)
 {
     size_t colon = d->address.len;
-    if (str_starts(d->address, STR("unix:")))
+    str home = config_home(a);
+    if (!home.len || str_starts(d->address, STR("unix:")))
         return STR("");
     while (colon && d->address.p[colon - 1] != ':')
         colon--;
-    return arena_printf(a, "%.*s/.shoal/run/%.*s.pid", STR_ARG(config_home(a)),
+    return arena_printf(a, "%.*s/.shoal/run/%.*s.pid", STR_ARG(home),
                         STR_ARG(str_from(d->address, colon)));
 }
 
@@ -320,6 +321,11 @@ static void daemon_exec(int log_fd, const char *const *argv)
 static int daemon_open_log(const struct cmd_context *c, struct err *e)
 {
     str home = config_home(c->arena);
+    if (!home.len) {
+        err_set(e, ERR_CONFIG, "no home directory for the server's log; start one with `shoal "
+                "serve`");
+        return -1;
+    }
     str folder = arena_printf(c->arena, "%.*s/.shoal/run", STR_ARG(home));
     str path = arena_printf(c->arena, "%.*s/.shoal/serve.log", STR_ARG(home));
     struct file_info info;

@@ -43,6 +43,8 @@ void spill_load(const struct config *c, struct arena *a, struct api_load *l)
     if (config_is(c, "cache.spill", "off"))
         return;
     str dir = spill_dir(c, a);
+    if (!dir.len) /* auto, without a home directory */
+        return;
     uint64_t free_bytes = spill_free_bytes(dir, a);
     if (is_auto && free_bytes < SPILL_FREE_MIN)
         return;

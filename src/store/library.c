@@ -63,7 +63,8 @@ static void library_checked_read(struct library_checked *k)
 {
     struct err why = {0};
     str line, head;
-    k->path = file_join(&k->l->arena, k->o->own, STR(".checked"));
+    if (k->o->own.len)
+        k->path = file_join(&k->l->arena, k->o->own, STR(".checked"));
     if (!k->path.p || !file_read(&k->old, k->path.p, LIBRARY_CHECKED_MAX, &k->l->arena, &why))
         return;
     str rest = k->old;
@@ -145,7 +146,7 @@ static void library_check(struct library *l, const struct library_options *o)
 static bool library_scan_all(struct library *l, const struct library_options *o)
 {
     struct library_scan_dir own = {o->own, LIBRARY_SOURCE_SHOAL, 0, {NULL, 0}};
-    if (!library_scan_dir(&l->scan, &own))
+    if (o->own.len && !library_scan_dir(&l->scan, &own))
         return false;
     if (o->own_only)
         return true;

@@ -540,6 +540,35 @@ def test_links_in_place_of_the_partial_are_not_followed(pull, hub, home, store):
     assert victim.read_bytes() == b"precious"
 
 
+def homeless(where, *args, **env):
+    """A user of whom nobody knows a home: no HOME, an empty passwd, nobody else to ask."""
+    as_root = ["-r"] if os.geteuid() else []
+    inside = ('for f in passwd nsswitch.conf; do mount --bind /dev/null /etc/$f; done && '
+              'exec "$0" "$@"')
+    return subprocess.run(["unshare", *as_root, "-m", "sh", "-c", inside, SHOAL, *args], cwd=where,
+                          capture_output=True, text=True, timeout=30, check=False,
+                          env={"PATH": os.environ["PATH"], **env})
+
+
+def test_without_a_home_nothing_is_written_where_we_stand(hub, tmp_path):
+    (tmp_path / "here").mkdir()
+    rows = [(["pull", "o/r"], 1, "shoal: pull: no home directory, so `store` must say where to\n"),
+            (["plan", "x"], 1, 'shoal: no model "x": there are no models yet'),
+            (["cache"], 1, "shoal: cache: no home directory, so `cache.spill` must say where it "
+                           "is\n"),
+            (["pull", "-config", "c.yaml", "o/r"], 1, "c.yaml:1:1: store: ~/m: there is no home "
+             "directory that ~ could stand for"), (["list"], 0, ""), (["serve", "-dry-run"], 0, "")]
+    (tmp_path / "here" / "c.yaml").write_text("store: ~/m\n")
+    for args, code, text in rows:
+        done = homeless(tmp_path / "here", *args, SHOAL_HUB=hub.url)
+        assert (done.returncode, len(done.stderr.splitlines())) == (code, code), done.stderr
+        assert text in done.stderr, done.stderr
+    assert left(tmp_path / "here") == ["c.yaml"] and not hub.asked("cdn")
+    done = homeless(tmp_path / "here", "pull", "o/r", SHOAL_HUB=hub.url,
+                    SHOAL_STORE=str(tmp_path / "m"))
+    check_done(done, tmp_path / "m")
+
+
 def test_a_store_that_cannot_be_written_is_one_sentence(pull, hub, home):
     done = pull("o/r", SHOAL_STORE="/proc/models")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1

@@ -216,6 +216,8 @@ static void test_paths_are_joined_and_taken_apart(void **state)
     assert_true(str_eq_z(file_expand_home(&a, STR("~/x"), STR("/h")), "/h/x"));
     assert_true(str_eq_z(file_expand_home(&a, STR("~"), STR("/h")), "/h"));
     assert_true(str_eq_z(file_expand_home(&a, STR("~user/x"), STR("/h")), "~user/x"));
+    assert_true(str_eq_z(file_expand_home(&a, STR("~/x"), STR("")), ""));
+    assert_true(str_eq_z(file_expand_home(&a, STR("/x"), STR("")), "/x"));
     static const struct { const char *path, *dir, *base; } t[] = {
         {"/a/b", "/a", "b"}, {"b", ".", "b"}, {"/b", "/", "b"}, {"a/", "a", ""},
     };
