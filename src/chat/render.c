@@ -180,6 +180,9 @@ static const struct api_tool probe_tool = {
                        "\"description\": \"probe\"}}, \"required\": [\"q\"]}"),
     .allowed = true};
 
+static const struct api_tool probe_sparse = {.kind = API_TOOL_FUNCTION,
+                                             .name = STR_INIT(PROBE_TOOL), .allowed = true};
+
 #define MESSAGE(role_, parts_) {.role = API_ROLE_##role_, .parts = parts_, \
                                 .parts_count = countof(parts_)}
 
@@ -230,6 +233,9 @@ static void probe_tools(struct probe *p, struct render *r)
     probe_messages(p, plain, 1, true);
     if (probe_run(p) && probe_has(p, PROBE_TOOL))
         caps |= RENDER_CAP_TOOLS;
+    p->rq.tools = &probe_sparse;
+    if (caps & RENDER_CAP_TOOLS && !probe_run(p))
+        caps |= RENDER_CAP_FULL_TOOLS;
     probe_messages(p, turns, countof(turns), true);
     for (size_t i = 0; i < countof(forms); i++) {
         r->caps = caps | forms[i];
@@ -313,6 +319,10 @@ static void probe_opening(struct probe *p, struct render *r)
         memcpy(r->opening, p->text.p + shorter.len, r->opening_len);
     }
     arena_deinit(&keep);
+    str tail = str_trim(render_opening(r));
+    const struct output_think *think = r->format.think;
+    if (think && str_ends(tail, str_trim(think->open)))
+        r->caps |= RENDER_CAP_THINK; /* always, though it has no switch and keeps no reasoning */
 }
 
 static void probe_all(struct render *r)

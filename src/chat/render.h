@@ -64,14 +64,15 @@ enum render_cap {
     RENDER_CAP_SYSTEM = 1 << 0,   /* system text appears */
     RENDER_CAP_TOOLS = 1 << 1,    /* declarations appear */
     RENDER_CAP_CALLS = 1 << 2,    /* calls and their results in history appear */
-    RENDER_CAP_THINK = 1 << 3,    /* reasoning in history appears, or it reads a switch */
+    RENDER_CAP_THINK = 1 << 3,    /* it reads a switch, keeps reasoning or opens a reply with it */
     RENDER_CAP_SWITCH = 1 << 4,   /* enable_thinking or thinking changes the prompt */
     RENDER_CAP_EFFORT = 1 << 5,   /* reads reasoning_effort */
     RENDER_CAP_PARTS = 1 << 6,    /* content may be a list of parts */
     RENDER_CAP_STRING = 1 << 7,   /* content may be a string */
     RENDER_CAP_SHORT_IDS = 1 << 8, /* ids of calls must be nine letters or digits */
     RENDER_CAP_NULL = 1 << 9,     /* a turn with nothing but calls has content none, not "" */
-    RENDER_CAP_GUESSED = 1 << 10  /* built-in, chosen by the vocabulary: note template_guess */
+    RENDER_CAP_GUESSED = 1 << 10, /* built-in, chosen by the vocabulary: note template_guess */
+    RENDER_CAP_FULL_TOOLS = 1 << 11 /* raises at a tool without description or properties */
 };
 
 struct render;

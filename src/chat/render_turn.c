@@ -394,9 +394,24 @@ struct jinja_value render_turn_messages(struct render_turns *r)
     return list;
 }
 
+/* A template that reads what a client may leave out finds it there, empty. */
+static bool turn_tool_schema(struct render_turns *r, str text, uint32_t origin,
+                             struct jinja_value *out, struct err *e)
+{
+    bool is_full = r->caps & RENDER_CAP_FULL_TOOLS;
+    if (text.len == 0 && is_full)
+        text = STR("{\"type\": \"object\"}");
+    if (text.len && !jinja_json_value(r->h, text, origin, out, e))
+        return false;
+    if (is_full && out->kind == JINJA_DICT &&
+        !jinja_value_find_name(out->u.dict, STR("properties")))
+        jinja_value_put_z(r->h, *out, "properties", jinja_value_dict(r->h, origin));
+    return true;
+}
+
 bool render_turn_tools(struct render_turns *r, struct jinja_value *out, struct err *e)
 {
-    struct jinja_value list = jinja_value_list(r->h, JINJA_LIST_LIST, 0), schema;
+    struct jinja_value list = jinja_value_list(r->h, JINJA_LIST_LIST, 0);
     *out = list;
     for (uint32_t i = 0; i < r->rq->tools_count && r->h->stop == JINJA_STOP_NONE; i++) {
         const struct api_tool *tool = &r->rq->tools[i];
@@ -411,12 +426,13 @@ bool render_turn_tools(struct render_turns *r, struct jinja_value *out, struct e
         str text = tool->kind == API_TOOL_CUSTOM ? STR(OUTPUT_TOOLS_CUSTOM_SCHEMA) : tool->schema;
         jinja_value_put_z(r->h, dict, "type", jinja_value_text(r->h, STR("function"), origin));
         jinja_value_put_z(r->h, function, "name", jinja_value_text(r->h, name, origin));
-        if (tool->description.p)
+        struct jinja_value schema = {.kind = JINJA_UNDEFINED};
+        if (tool->description.p || r->caps & RENDER_CAP_FULL_TOOLS)
             jinja_value_put_z(r->h, function, "description",
                               jinja_value_text(r->h, tool->description, origin));
-        if (text.len && !jinja_json_value(r->h, text, origin, &schema, e))
+        if (!turn_tool_schema(r, text, origin, &schema, e))
             return err_wrap(e, "tools[%u]", i);
-        if (text.len)
+        if (schema.kind != JINJA_UNDEFINED)
             jinja_value_put_z(r->h, function, "parameters", schema);
         if (tool->strict)
             jinja_value_put_z(r->h, function, "strict", jinja_value_bool(true));

@@ -233,6 +233,61 @@ static void test_requests_render_as_transformers_renders_their_messages(void **s
     arena_deinit(&a);
 }
 
+/* What OpenAI's and Ollama's forms allow a client to leave out of a tool. */
+static const struct api_tool sparse_tools[] = {
+    {.name = STR_INIT("f"), .allowed = true},
+    {.name = STR_INIT("f"), .allowed = true, .description = STR_INIT("d")},
+    {.name = STR_INIT("f"), .allowed = true, .schema = STR_INIT("{}")},
+    {.name = STR_INIT("f"), .allowed = true, .schema = STR_INIT("{\"type\": \"object\"}")},
+    {.name = STR_INIT("f"), .allowed = true,
+     .schema = STR_INIT("{\"type\": \"object\", \"properties\": {\"a\": {}}}")},
+    {.name = STR_INIT("f"), .allowed = true,
+     .schema = STR_INIT("{\"type\": \"object\", \"properties\": {\"a\": {\"enum\": [1]}}}")}};
+
+static void check_sparse(str name, struct tally *tally)
+{
+    static const struct api_part ask[] = {{.kind = API_PART_TEXT, .text = STR_INIT("hi")}};
+    static const struct api_message m = {.role = API_ROLE_USER, .parts = ask, .parts_count = 1};
+    struct arena a;
+    struct render *r;
+    struct err why;
+    char file[128];
+    arena_init(&a, FILE_SIZE_MAX);
+    snprintf(file, sizeof file, "%.*s", STR_ARG(name));
+    const struct render_source src = {.chat_template = read_text(file, ".jinja", &a),
+                                      .bos = STR("<s>"), .eos = STR("</s>")};
+    assert_true(render_new(&r, &src, &a, &why));
+    for (size_t i = 0; i < countof(sparse_tools) && render_caps(r) & RENDER_CAP_TOOLS; i++) {
+        struct render_result out;
+        struct api_request rq;
+        struct api_error e = {0};
+        api_request_init(&rq);
+        rq.messages = &m;
+        rq.tools = &sparse_tools[i];
+        rq.messages_count = rq.tools_count = 1;
+        if (render_request(r, &rq, &a, &out, &e)) {
+            tally->same++;
+        } else {
+            tally->bad++;
+            print_error("%s, tool %zu: %s\n", file, i, e.err.text);
+        }
+    }
+    arena_deinit(&a);
+}
+
+static void test_a_tool_that_says_little_renders_wherever_tools_do(void **state)
+{
+    (void)state;
+    struct arena a;
+    struct tally t = {0};
+    arena_init(&a, FILE_SIZE_MAX);
+    for (struct json_walk w = json_walk(read_json("index", &a)); json_next(&w);)
+        check_sparse(json_text(w.value, &a), &t);
+    assert_int_equal(t.bad, 0);
+    assert_true(t.same >= 150);
+    arena_deinit(&a);
+}
+
 static void test_built_in_templates_are_the_ones_that_jinja2_was_asked_about(void **state)
 {
     (void)state;
@@ -251,6 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_built_in_templates_are_the_ones_that_jinja2_was_asked_about),
         cmocka_unit_test(test_requests_render_as_transformers_renders_their_messages),
+        cmocka_unit_test(test_a_tool_that_says_little_renders_wherever_tools_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

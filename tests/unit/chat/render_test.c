@@ -396,6 +396,21 @@ static void test_a_model_without_thinking_ignores_it_with_a_note(void **state)
     done(&c);
 }
 
+static void test_a_template_that_opens_a_reply_with_thinking_has_it(void **state)
+{
+    (void)state;
+    struct chat c;
+    open_template(&c, "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+                      "{% if add_generation_prompt %}<think>\n{% endif %}{# </think> #}");
+    assert_true(render_caps(c.r) & RENDER_CAP_THINK);
+    assert_false(render_caps(c.r) & (RENDER_CAP_SWITCH | RENDER_CAP_EFFORT));
+    say(&c, API_ROLE_USER, "x");
+    c.rq.effort = API_EFFORT_LOW;
+    render(&c);
+    assert_false(has_note(&c, "thinking_unsupported"));
+    done(&c);
+}
+
 static void test_template_arguments_are_read_by_the_template_or_refused(void **state)
 {
     (void)state;
@@ -643,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_an_unfinished_turn_is_continued_in_place),
         cmocka_unit_test(test_effort_goes_to_the_nearest_level_that_the_template_has),
         cmocka_unit_test(test_a_model_without_thinking_ignores_it_with_a_note),
+        cmocka_unit_test(test_a_template_that_opens_a_reply_with_thinking_has_it),
         cmocka_unit_test(test_template_arguments_are_read_by_the_template_or_refused),
         cmocka_unit_test(test_B01_arguments_of_every_form_render_and_ids_fit_the_template),
         cmocka_unit_test(test_a_result_without_its_call_becomes_a_user_line_naming_the_id),
