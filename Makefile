@@ -249,7 +249,7 @@ real: $(REAL) models ## real weights against their goldens
 corpus: $(FUZZ) ## fuzz targets over their corpora
 	@$(RUN_TESTS) $^
 
-check: $(BUILD)/shoal static $(QUICK) ## fast checks: no model, no network
+check: $(E2E_BINARIES) static $(QUICK) ## fast checks: no model, no network
 	@$(RUN_TESTS) $(QUICK)
 
 # ---------------------------------------------------------------- the two commands
