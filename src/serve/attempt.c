@@ -194,7 +194,6 @@ static str attempt_legs_json(struct attempt *a)
     uint32_t count = 0;
     buf_init(&b, 16384);
     struct json_writer w = json_writer(&b);
-    attempt_share_end(a, "");
     json_open_array(&w);
     for (uint32_t i = 0; i < a->shares_count; i++) {
         const struct attempt_share *s = &a->shares[i];
@@ -628,20 +627,29 @@ static void attempt_on_started(struct attempt *a, const struct api_event *ev,
 }
 
 /* An engine counts the whole reply when it resumes one; an upstream only its own part, and what
- * was said before as part of its prompt. */
+ * was said before as part of its prompt. The last share is what makes the shares the whole: the
+ * transcript does not have this batch yet, and counts of text are guesses. */
 static void attempt_on_usage(struct attempt *a, const struct api_event *ev,
                              struct attempt_out *out)
 {
-    struct legs_leg *at = attempt_leg(a);
+    bool is_part = a->is_resumed && attempt_leg(a)->leg.kind != LEG_KIND_ENGINE;
+    uint32_t said = ev->usage.output_tokens, before = 0;
+    for (uint32_t i = 0; i < a->shares_count; i++)
+        before += a->shares[i].tokens;
+    if (a->shares_count && a->shares_count < countof(a->shares)) {
+        attempt_share_end(a, "");
+        struct attempt_share *last = &a->shares[a->shares_count - 1];
+        if (is_part || said > before)
+            last->tokens = is_part ? said : said - before;
+    }
     str json = a->shares_count ? attempt_legs_json(a) : STR("");
     if (json.len)
         attempt_note(&out->events[out->count++], "legs", json);
     struct api_event *to = &out->events[out->count++];
     *to = *ev;
-    if (!a->is_resumed || at->leg.kind == LEG_KIND_ENGINE)
+    if (!is_part)
         return;
-    for (uint32_t i = 0; i + 1 < a->shares_count; i++)
-        to->usage.output_tokens += a->shares[i].tokens;
+    to->usage.output_tokens += before;
     if (a->prompt_tokens)
         to->usage.prompt_tokens = a->prompt_tokens;
 }

@@ -176,6 +176,13 @@ def test_the_text_of_a_stub_is_numbered(whole):
     assert len(whole.split()) == WORDS
 
 
+def tokens_of(dialect, body):
+    r = json.loads(body)
+    if dialect == "ollama":
+        return r["eval_count"]
+    return r["usage"]["completion_tokens" if dialect == "openai" else "output_tokens"]
+
+
 @pytest.mark.parametrize("upstream", DIALECTS)
 @pytest.mark.parametrize("client", DIALECTS)
 def test_G04_G05_with_another_leg_every_fault_gives_the_whole_text(table, whole, client, upstream):
@@ -201,6 +208,8 @@ def test_G04_G05_with_another_leg_every_fault_gives_the_whole_text(table, whole,
         if before:
             shoal = json.loads(re.search(rb'"legs":(\[\{"leg".*?\])', r.body).group(1))
             assert [leg["reason"] for leg in shoal] == [class_, None], what
+            if not stream:
+                assert sum(leg["output_tokens"] for leg in shoal) == tokens_of(client, r.body), what
 
     all_of(run)
 
@@ -352,8 +361,9 @@ def stream_of(server, model, agent, tokens, **more):
 
 
 def run_stream(server, model, agent, tokens, on_text=None, **more):
-    """(text, reason of the end, legs)."""
+    """(text, reason of the end, legs); the tokens of the legs are those of the reply."""
     text, end, legs = "", None, None
+    more = {**more, "stream_options": {"include_usage": True}}
     for event in stream_of(server, model, agent, tokens, **more):
         if not event.startswith("data: ") or event == "data: [DONE]":
             continue
@@ -364,6 +374,8 @@ def run_stream(server, model, agent, tokens, on_text=None, **more):
             text += choice["delta"].get("content") or ""
             end = choice["finish_reason"] or end
         legs = e.get("shoal", {}).get("legs", legs)
+        if legs and e.get("usage"):
+            assert sum(x["output_tokens"] for x in legs) == e["usage"]["completion_tokens"], legs
         if on_text and text:
             on_text()
     return text, end, legs
