@@ -52,7 +52,7 @@ enum api_done {
 
 struct api_queued {
     uint32_t place;               /* requests before this one; 0 = next */
-    uint64_t tokens_ahead;        /* uncached prompt tokens of those */
+    uint64_t tokens_ahead;        /* of prompts under way, that are computed before it for sure */
     uint32_t prompt_tokens, cached_tokens;
     uint32_t cut_messages, cut_tokens, kept_tokens, first_kept; /* truncate: rounds */
 };

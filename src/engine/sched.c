@@ -266,6 +266,28 @@ static uint32_t sched_known_tokens(const struct sched *s, struct job *j)
     return kv_trie_length(s->o.trie, j->rq.scope, seq_ids(q), seq_count(q) - 1, spare);
 }
 
+/* Rows of prompts under way that go before q, whatever else comes: not those that it may pass (by
+ * its class, or as a short one: sched_policy_short), nor what they have in common with it. Who
+ * waits is not counted: it may share its prefix, be passed, or leave. */
+static uint64_t sched_rows_ahead(const struct sched *s, const struct seq *q, uint32_t cached)
+{
+    uint64_t sum = 0;
+    uint32_t count = seq_count(q), own = cached < count ? count - cached : 0;
+    for (uint32_t i = 0; i < s->o.limits.seqs_max; i++) {
+        const struct seq *r = s->slots[i];
+        if (!r || r == q || r->state != SEQ_STATE_PREFILL || r->job->is_held ||
+            r->job->rq.priority < q->job->rq.priority)
+            continue;
+        uint32_t left = seq_rows_left(r), there = seq_count(r), same = 0;
+        bool is_passed = own <= base_min(SCHED_POLICY_SHORT_ROWS, left / SCHED_POLICY_SHORT_SHARE);
+        while (same < count && same < there && seq_ids(r)[same] == seq_ids(q)[same])
+            same++;
+        uint32_t shared = same > cached ? same - cached : 0;
+        sum += is_passed || left < shared ? 0 : left - shared;
+    }
+    return sum;
+}
+
 static void sched_queued_event(struct sched *s, struct job *j)
 {
     struct api_queued *q = &sched_event(s, API_EVENT_QUEUED)->queued;
@@ -276,8 +298,8 @@ static void sched_queued_event(struct sched *s, struct job *j)
         if (w->job == j)
             break;
         q->place++;
-        q->tokens_ahead += seq_rows_left(w);
     }
+    q->tokens_ahead = sched_rows_ahead(s, &j->seqs[0], q->cached_tokens);
     sched_emit(s, j, NULL);
 }
 
@@ -322,7 +344,8 @@ void sched_submit(struct sched *s, struct job *j)
         }
     bool is_resumed = j->begun != NULL;
     sched_enter(s, j);
-    if (!is_resumed && (s->stats.waiting > 1 || sched_prompt_tokens(j) >= SCHED_TOLD_TOKENS))
+    if (!is_resumed && (s->stats.waiting > 1 || s->stats.is_prefilling ||
+                        sched_prompt_tokens(j) >= SCHED_TOLD_TOKENS))
         sched_queued_event(s, j);
 }
 

@@ -442,13 +442,14 @@ int64_t exchange_retry_ms(const struct exchange *x)
 }
 
 /* BEHAVIOUR 8.4: a first token beyond the request's own deadline is refused at once. Counted are
- * its own tokens without the cached ones, at a rate that was measured: what it would take alone,
- * so that nobody is refused who could be served. True: x is gone. */
+ * its own tokens without the cached ones and those that go before it for sure, at a rate that was
+ * measured, so that nobody is refused who could be served. True: x is gone. */
 static bool exchange_refuse_late(struct exchange *x)
 {
     const struct api_queued *q = &x->st->queued;
     int64_t left_ms = x->m.arrived_ms + x->rq.deadline.total_ms - loop_ms();
-    uint64_t tokens = q->prompt_tokens - base_min(q->cached_tokens, q->prompt_tokens);
+    uint64_t tokens = q->prompt_tokens - base_min(q->cached_tokens, q->prompt_tokens) +
+                      q->tokens_ahead;
     struct api_error e = {0};
     struct api_health h;
     if (!x->rq.deadline.total_ms || x->m.is_started || http_conn_has_begun(x->conn))

@@ -1,4 +1,5 @@
 """Who may ask, and how much: keys, Host, Origin, bodies, queues, slow clients. Bad HTTP by hand."""
+import concurrent.futures
 import json
 import re
 import socket
@@ -415,3 +416,30 @@ def test_a_deadline_that_cannot_be_kept_is_refused_before_it_has_passed(home):
         assert late.json()["error"]["code"] == "overloaded"
         kept = server.post("/v1/chat/completions", body(20, shoal={"deadline_ms": 60000}))
         assert kept.status == 200
+
+
+def test_a_deadline_counts_the_prompt_that_is_being_read_before_it(home):
+    """Alone it would have time enough; behind a prompt of six times its size it has not. Small
+    batches: between two steps the engine looks at what has come."""
+    with serving(home, "-model", REAL, "-ctx", "8192", "-batch", "64") as server:
+        def body(words, **more):
+            text = " ".join(f"{w}{more.get('user')}" for w in range(words))
+            return {"model": server.model(), "max_tokens": 2, **more,
+                    "messages": [{"role": "user", "content": text}]}
+
+        def rate():
+            return server.get("/v1/status").json()["models"][0]["prefill_tps"]
+        assert server.post("/v1/chat/completions", body(60, user="a")).status == 200
+        wait_until(lambda: rate() > 0)
+        short = body(80, user="b")
+        tokens = server.post("/v1/messages/count_tokens", short).json()["input_tokens"]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            long = pool.submit(server.post, "/v1/chat/completions", body(500, user="c"))
+            wait_until(lambda: server.get("/v1/status").json()["models"][0]["running"] == 1)
+            deadline = tokens / rate() * 2000
+            begun = time.monotonic()
+            late = server.post("/v1/chat/completions",
+                               {**short, "shoal": {"deadline_ms": int(deadline)}})
+            assert late.status == 503 and time.monotonic() - begun < deadline / 1000, late.body
+            assert "first token" in late.json()["error"]["message"]
+            assert long.result().status == 200
