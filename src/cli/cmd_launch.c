@@ -317,7 +317,8 @@ static bool launch_reach(struct launch *l, struct err *e)
         if (!daemon_start(l->c, &l->d, NULL, e))
             return false;
     }
-    l->url = arena_printf(l->c->arena, "http://%s", l->d.address.p);
+    l->url = arena_printf(l->c->arena, "%s://%s",
+                          l->d.is_tls ? "https" : "http", l->d.address.p);
     l->key = l->d.key.len ? l->d.key : STR("shoal");
     return l->url.p || err_set(e, ERR_MEMORY, "launch: no memory");
 }

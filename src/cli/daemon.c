@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/config_keys.h"
+#include "wire/tls.h"
 
 #define DAEMON_START_MS 20000
 #define DAEMON_POLL_MS 120
@@ -24,12 +25,30 @@
 #define DAEMON_ARGS_MAX 32
 #define DAEMON_STANDARD "127.0.0.1:11500"
 
+/* Takes the scheme off the address. */
+static void daemon_find_tls(const struct cmd_context *c, struct daemon *d)
+{
+    const struct config_value *cert = config_value(c->config, "tls.cert");
+    bool is_plain = str_starts(d->address, STR("http://"));
+    bool is_https = str_starts(d->address, STR("https://"));
+    size_t scheme = is_plain ? strlen("http://") : is_https ? strlen("https://") : 0;
+    str rest = str_from(d->address, scheme);
+    while (scheme && str_ends(rest, STR("/")))
+        rest.len--;
+    if (scheme)
+        d->address = arena_copy(c->arena, rest);
+    d->trusted = cert->is_set ? cert->text.p : NULL;
+    d->is_tls = is_https || (d->trusted && !is_plain);
+}
+
 bool daemon_find(const struct cmd_context *c, struct daemon *d, struct err *e)
 {
     str flag = cmd_text(c, "addr"), env = config_env("SHOAL_ADDR");
     str file = cmd_text(c, "key-file");
     d->address = arena_copy(c->arena, flag.len ? flag : env.len ? env : STR(DAEMON_STANDARD));
     d->key = config_env("SHOAL_KEY");
+    if (d->address.p)
+        daemon_find_tls(c, d);
     if (!d->address.p)
         return err_set(e, ERR_MEMORY, "no memory");
     return !file.len || config_keys_read(&d->key, file.p, c->arena, e);
@@ -106,6 +125,11 @@ static bool daemon_connect(const struct daemon *d, int64_t until_ms, int *out, s
     for (const struct addrinfo *i = found; i && !ok; i = i->ai_next)
         ok = daemon_open(i->ai_addr, i->ai_addrlen, until_ms, out, e);
     freeaddrinfo(found);
+    if (ok && d->is_tls) {
+        const struct tls_peer peer = {.host = host[0] ? host : "127.0.0.1", .trusted = d->trusted,
+                                      .timeout_ms = daemon_left(until_ms)};
+        ok = tls_connect(*out, &peer, out, e);
+    }
     return ok || err_wrap(e, "%.*s", STR_ARG(d->address));
 }
 
@@ -229,7 +253,7 @@ bool daemon_is_there(const struct daemon *d)
     struct daemon_answer a;
     struct err ignored;
     if (!daemon_ask(d, &q, &a, &ignored))
-        return false;
+        return ignored.code == ERR_UPSTREAM;
     buf_deinit(&a.body);
     return true;
 }

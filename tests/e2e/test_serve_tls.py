@@ -10,6 +10,7 @@ import httpx
 import openai
 import pytest
 
+from conftest import SHOAL
 from server import TINY, serving, wait_until
 
 
@@ -132,3 +133,45 @@ def test_a_renewed_certificate_is_used_after_a_hangup_a_bad_one_is_not(home):
         kept.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"shoal is running" in kept.recv(4096)
         kept.close()
+
+
+def test_our_own_commands_speak_tls(home):
+    """https:// in the address, or tls.cert in the configuration; a certificate nobody knows, or
+    of another name, is refused in one sentence; http:// stays plain."""
+    pair = certificate(home, "own")
+    config = os.path.join(home, "c.yaml")
+    with open(config, "w", encoding="utf-8") as f:
+        f.write(f"tls: {{cert: {pair[0]}, key: {pair[1]}}}\n")
+
+    def run(*args, trusted="", timeout=60):
+        env = {"HOME": str(home), "PATH": os.environ["PATH"], "SSL_CERT_FILE": trusted}
+        return subprocess.run([SHOAL, *args], capture_output=True, text=True, env=env,
+                              timeout=timeout, stdin=subprocess.DEVNULL)
+
+    with serving(home, "-model", TINY, *flags(pair), context=trust(pair[0])) as server:
+        at = f"127.0.0.1:{server.port}"
+        known = run("ps", "-addr", f"https://localhost:{server.port}/", trusted=pair[0])
+        assert known.returncode == 0 and "llama" in known.stdout, known.stderr
+        configured = run("ps", "-config", config, "-addr", at)
+        assert configured.returncode == 0 and "llama" in configured.stdout, configured.stderr
+        said = run("run", "-config", config, "-addr", at, "-n", "5", "llama", "ab")
+        assert said.returncode == 0 and said.stdout.strip(), said.stderr
+        unknown = run("ps", "-addr", f"https://{at}")
+        assert unknown.returncode == 1 and "certificate" in unknown.stderr, unknown.stderr
+        assert unknown.stderr.count("\n") == 1
+        plain = run("ps", "-config", config, "-addr", f"http://{at}")
+        assert plain.returncode == 1 and plain.stderr.count("\n") == 1
+        stopped = run("stop", "-config", config, "-addr", at)
+        assert stopped.returncode == 0 and stopped.stdout == "stopped\n", stopped.stderr
+        gone = run("ps", "-config", config, "-addr", at)
+        assert gone.returncode == 1 and "no shoal server" in gone.stderr
+
+
+def test_a_certificate_of_another_name_is_refused(home):
+    pair = certificate(home, "own")
+    with serving(home, "-model", TINY, *flags(pair), context=trust(pair[0])) as server:
+        done = subprocess.run([SHOAL, "ps", "-addr", f"https://127.0.0.2:{server.port}"],
+                              capture_output=True, text=True, timeout=60,
+                              env={"HOME": str(home), "SSL_CERT_FILE": pair[0]})
+        assert done.returncode == 1, done.stdout
+        assert "mismatch" in done.stderr or "no shoal server" in done.stderr, done.stderr
