@@ -23,7 +23,8 @@ BODY = {"messages": [{"role": "user", "content": "What is the weather in Bern an
 
 @pytest.fixture(scope="module")
 def coder(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("calls"), "-model", CODER) as server:
+    with serving(tmp_path_factory.mktemp("calls"), "-model", CODER,
+                 env={"SHOAL_LIMITS_PING": "20ms", "SHOAL_LIMITS_DEFER_HEADERS": "0"}) as server:
         yield server
 
 
@@ -82,6 +83,15 @@ def test_A17_A29_calls_flow_and_end_as_the_reply_that_is_not_streamed(coder, mor
     assert whole["finish_reason"] == "tool_calls"
     assert [(c["id"], c["function"]) for c in whole["message"]["tool_calls"]] == [
         (c["id"], {"name": c["name"], "arguments": c["arguments"]}) for c in flow.calls.values()]
+
+
+def test_A29_what_is_held_back_is_silence_that_pings_fill(coder):
+    """A call that nothing marks waits until it is whole."""
+    r = coder.post("/v1/chat/completions", {"model": coder.model(), **BODY})
+    before = r.body.decode().split('"tool_calls"')[0]
+    pings = [json.loads(line[len(": shoal "):]) for line in before.splitlines()
+             if line.startswith(": shoal ")]
+    assert any(p["phase"] == "decode" for p in pings), before
 
 
 def test_a_child_killed_in_the_middle_of_a_call_changes_no_byte_of_it(coder):

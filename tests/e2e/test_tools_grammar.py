@@ -1,6 +1,7 @@
 """The setting `tool_grammar`: what binds the calls that a model makes of its own will."""
 import json
 import os
+import re
 
 import pytest
 
@@ -77,6 +78,22 @@ def test_strict_refuses_what_it_cannot_keep_to_by_its_place(strict, path, body, 
 def test_strict_takes_what_it_can_keep_to(strict):
     r = strict.post(CHAT, {"model": "llama", "messages": ASK, "tools": [tool()], "max_tokens": 2})
     assert r.status == 200 and not r.json()["shoal"]["warnings"], r.body
+
+
+def test_H02_one_pattern_among_thirty_tools_is_kept_to(strict):
+    """Classes as \\d are part of the subset: no tool costs the request anything."""
+    digits = {"type": "object", "properties": {"code": {"type": "string", "pattern": r"^\d{3}$"}},
+              "required": ["code"]}
+    tools = [{"type": "function", "function": {"name": f"t{i}"}} for i in range(29)]
+    tools.append(tool(digits, strict=False))
+    r = strict.post(CHAT, {"model": "llama", "messages": ASK, "tools": tools, "max_tokens": 200,
+                           "temperature": 0, "tool_choice": {"type": "function",
+                                                             "function": {"name": "f"}},
+                           "parallel_tool_calls": False})
+    assert r.status == 200 and not r.json()["shoal"]["warnings"], r.body
+    calls = r.json()["choices"][0]["message"]["tool_calls"]
+    assert [re.fullmatch(r"[0-9]{3}", json.loads(c["function"]["arguments"])["code"]) is not None
+            for c in calls] == [True]
 
 
 def test_a_form_that_a_template_cannot_declare_fails_the_load_by_name(tmp_path):

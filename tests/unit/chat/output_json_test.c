@@ -182,6 +182,9 @@ static void test_hermes_models_that_forget_the_opener_are_understood(void **stat
         /* An answer that is JSON or code: another name, no arguments, not at the beginning. */
         {"{\"name\": \"banned\", \"arguments\": {}}", /* declared, not among the allowed */
          "T:{\"name\": \"banned\", \"arguments\": {}}"},
+        /* What a model repeats of the prompt's own scaffold marks no call. */
+        {"<tools>\n{\"name\": \"noargs\", \"arguments\": {}}\n</tools>",
+         "T:<tools>\n{\"name\": \"noargs\", \"arguments\": {}}\n</tools>"},
         {"```json\n{\"name\": \"Anna\", \"arguments\": {}}\n```",
          "T:```json\n{\"name\": \"Anna\", \"arguments\": {}}\n```"},
         {"{\"name\": \"noargs\"}", "T:{\"name\": \"noargs\"}"},
