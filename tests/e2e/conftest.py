@@ -34,6 +34,15 @@ def shoal(home):
     return run
 
 
+@pytest.fixture(scope="session")
+def coder(tmp_path_factory):
+    """One server of Qwen2.5-Coder for all files that need no settings of their own: a load of it
+    takes as long as a test."""
+    from server import CODER, serving  # which imports this file
+    with serving(tmp_path_factory.mktemp("coder"), "-model", CODER) as running:
+        yield running
+
+
 def pytest_runtest_logreport(report):
     if report.failed or report.skipped:
         COUNTS["failed"] += 1

@@ -14,6 +14,7 @@ from conftest import ROOT, SHOAL
 
 TINY = os.path.join(ROOT, "build", "tiny", "llama.gguf")
 REAL = os.path.join(ROOT, "build", "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 
 
 def children_of(pid):

@@ -9,11 +9,9 @@ import signal
 
 import pytest
 
-from conftest import ROOT
-from server import serving
+from server import CODER, serving
 from test_failover import PATHS, read_stream, read_whole
 
-CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 TOOLS = [{"type": "function", "function": {
     "name": "get_weather", "description": "Get the current weather", "parameters": {
         "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]

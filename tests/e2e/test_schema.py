@@ -14,10 +14,8 @@ import openai
 import pydantic
 import pytest
 
-from conftest import ROOT
 from server import REAL, serving, wait_until
 
-QWEN = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 LONG = os.environ.get("SHOAL_TEST") == "long"
 TEXT = {"type": "string", "maxLength": 24}
 PERSON = {"type": "object", "properties": {
@@ -186,9 +184,8 @@ def test_every_reply_is_valid_at_the_first_attempt_smollm2(real):
     ask_all(real, 11)
 
 
-def test_every_reply_is_valid_at_the_first_attempt_qwen(tmp_path):
-    with serving(tmp_path, "-model", QWEN) as server:
-        ask_all(server, 20)
+def test_every_reply_is_valid_at_the_first_attempt_qwen(coder):
+    ask_all(coder, 20)
 
 
 # ---------------------------------------------------------------- beside everything else
@@ -298,15 +295,14 @@ BAD_PLACES = [
 ]
 
 
-def test_an_error_of_a_schema_names_the_clients_own_field(tmp_path):
+def test_an_error_of_a_schema_names_the_clients_own_field(coder):
     hello = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
-    with serving(tmp_path, "-model", QWEN) as qwen:  # SmolLM2's template has no tools
-        for path, more, param in BAD_PLACES:
-            body = {"input": "Hi"} if path == "/v1/responses" else hello
-            r = qwen.post(path, {"model": qwen.model(), **body, **more})
-            assert r.status == 400, (more, r.body)
-            error = r.json()["error"]
-            assert error["param"] == param and error["code"] == "bad_schema", (param, error)
+    for path, more, param in BAD_PLACES:  # SmolLM2's template has no tools
+        body = {"input": "Hi"} if path == "/v1/responses" else hello
+        r = coder.post(path, {"model": coder.model(), **body, **more})
+        assert r.status == 400, (more, r.body)
+        error = r.json()["error"]
+        assert error["param"] == param and error["code"] == "bad_schema", (param, error)
 
 
 def test_completions_keep_a_response_format(real):

@@ -1,22 +1,13 @@
 """Bad input about tools: 400 with the path, or the tolerance that is documented; never 5xx, never a
 hang. A model that has a form for tools, and one that has none."""
 import json
-import os
 
 import pytest
 
-from conftest import ROOT
 from server import REAL, serving
 
-CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 ASK = [{"role": "user", "content": "hi"}]
 SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def coder(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("bad"), "-model", CODER) as server:
-        yield server
 
 
 def chat_tool(**more):

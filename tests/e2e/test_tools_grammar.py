@@ -5,10 +5,8 @@ import re
 
 import pytest
 
-from conftest import ROOT
-from server import TINY, serving
+from server import CODER, TINY, serving
 
-CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m"
 OPENER = {"151657": 100}  # <tool_call>: all that the model says, as long as it may
 ASK = [{"role": "user", "content": "Turn the light on."}]

@@ -1,27 +1,16 @@
 """Calls of a real model through the official clients: forced by tool_choice, so that a small one
 makes them, the same streamed and not, on each dialect that has the field."""
 import json
-import os
 
 import anthropic
 import openai
 import pytest
 
-from conftest import ROOT
-from server import serving
-
-CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 ASK = [{"role": "user", "content": "How is the weather in Paris?"}]
 CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}},
         "required": ["city"], "additionalProperties": False}
 NAMES = ["get_time", "get_weather"]
 SEEDS = range(2)
-
-
-@pytest.fixture(scope="module")
-def coder(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("coder"), "-model", CODER) as server:
-        yield server
 
 
 class Chat:

@@ -1,10 +1,8 @@
 """A history that comes back is the tokens that were sampled: the prefix cache finds all of it."""
 import json
-import os
 
 import pytest
 
-from conftest import ROOT
 from server import REAL, serving
 
 TURNS = 20
@@ -100,7 +98,6 @@ def test_without_replay_the_text_is_encoded_again(real):
 
 # ---------------------------------------------------------------- calls
 
-CODER = os.path.join(ROOT, "build", "models", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
 CITIES = ["Paris", "Berlin", "Madrid", "Vienna", "Bern"]
 # This model is too small to think of the marker of a call by itself: it is made likely, once.
 LIKELY = {"logit_bias": {"151657": 24}, "frequency_penalty": 2, "presence_penalty": 2}
@@ -108,12 +105,6 @@ TOOL = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
                    "required": ["city"]}}}
-
-
-@pytest.fixture(scope="module")
-def coder(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("coder"), "-model", CODER) as server:
-        yield server
 
 
 class Loop:
