@@ -11,6 +11,7 @@
 #include "wire/loop.h"
 
 #define HUB_NET_CONNECT_MS 20000
+#define HUB_NET_RECEIVE (256u << 10)
 #define HUB_NET_TEXT_MAX 512
 #define HUB_NET_REDIRECT_BODY_MAX ((uint64_t)1 << 20)
 #define HUB_NET_ASK_RETRIES 3
@@ -256,6 +257,7 @@ static bool hub_net_hop(struct hub_net_call *call, struct err *e)
         .first_ms = n->o.idle_ms,
         .idle_ms = n->o.idle_ms,
         .has_own_connection = r->has_own_connection,
+        .receive_size = HUB_NET_RECEIVE,
         .ca_file = n->o.ca_file,
         .proxy = is_https ? n->o.proxy_https : n->o.proxy_http,
         .no_proxy = n->o.no_proxy,

@@ -15,6 +15,9 @@
 #define PULL_FETCH_SAVE_MS 5000     /* so often unfinished pieces are written down */
 #define PULL_FETCH_PASSES 2 /* over all pieces, when nothing tells why the sha256 is wrong */
 #define PULL_FETCH_NOTE_MS 5000
+/* Bytes of a connection that are written at once: libcurl hands over 16 KiB at most, and each write
+ * costs a walk through the file system. */
+#define PULL_FETCH_WRITE ((size_t)256 << 10)
 
 enum pull_piece_state { PULL_PIECE_FREE, PULL_PIECE_BUSY, PULL_PIECE_WRITTEN, PULL_PIECE_DONE };
 
@@ -40,7 +43,9 @@ struct pull_slot {
     uint32_t piece, endpoint;
     bool by_address;      /* it went to the source's address, not to the hub */
     uint64_t from, until; /* of the file: first byte asked for, behind the last one to come */
-    uint64_t at;          /* next byte */
+    uint64_t at;          /* next byte; the last `held` ones before it are not written yet */
+    char *hold;           /* [PULL_FETCH_WRITE] */
+    size_t held;
     uint64_t window_at;
     int64_t window_ms;
     bool has_digest, is_compared, differs;
@@ -62,6 +67,7 @@ struct pull_fetch_job {
     struct loop_watch watch;
     struct pull_slot slots[PULL_FETCH_SLOTS];
     char *block; /* for comparing */
+    char *holds; /* of all slots */
     uint64_t received;
     uint32_t scan_from; /* no piece below is FREE */
     bool is_probed, wants_restart, is_hashed, is_good, is_saving, is_reread;
@@ -220,10 +226,42 @@ static bool pull_fetch_compare(struct pull_slot *s, str bytes)
 {
     struct pull_fetch_job *f = s->f;
     ssize_t n = pread(f->o->part_fd, f->block, bytes.len, (off_t)s->at);
+    uint64_t at = s->at;
+    s->at += bytes.len;
     if (n == (ssize_t)bytes.len && !memcmp(f->block, bytes.p, bytes.len))
         return true;
     s->differs = true;
-    return pull_fetch_write(f, s->at, bytes);
+    return pull_fetch_write(f, at, bytes);
+}
+
+/* What was received goes to the file. False: the disk's failure is fatal, and s->at is back where
+ * the file ends for sure. */
+static bool pull_fetch_flush(struct pull_slot *s)
+{
+    size_t len = s->held;
+    s->held = 0;
+    s->f->received -= len; /* a failure tells how much is missing */
+    s->at -= len;
+    if (!pull_fetch_write(s->f, s->at, str_view(s->hold, len)))
+        return false;
+    s->f->received += len;
+    s->at += len;
+    return true;
+}
+
+static bool pull_fetch_hold(struct pull_slot *s, str bytes)
+{
+    while (bytes.len) {
+        if (s->held == PULL_FETCH_WRITE && !pull_fetch_flush(s))
+            return false;
+        size_t n = base_min(bytes.len, PULL_FETCH_WRITE - s->held);
+        memcpy(s->hold + s->held, bytes.p, n);
+        s->held += n;
+        s->at += n;
+        s->f->received += n;
+        bytes = str_from(bytes, n);
+    }
+    return true;
 }
 
 static void pull_fetch_stop_slot(struct pull_slot *s)
@@ -249,13 +287,8 @@ static void pull_fetch_on_bytes(void *ctx, str bytes)
     }
     if (s->has_digest)
         digest_sha256_add(&s->digest, bytes);
-    if (!(s->is_compared ? pull_fetch_compare(s, bytes) : pull_fetch_write(f, s->at, bytes))) {
+    if (!(s->is_compared ? pull_fetch_compare(s, bytes) : pull_fetch_hold(s, bytes)))
         pull_fetch_stop_slot(s);
-        return;
-    }
-    s->at += bytes.len;
-    if (!s->is_compared)
-        f->received += bytes.len;
 }
 
 static void pull_fetch_on_end(void *ctx, const struct err *why)
@@ -302,7 +335,8 @@ static bool pull_fetch_start(struct pull_fetch_job *f, struct pull_slot *s, uint
 {
     struct pull_piece *p = &f->pieces[i];
     uint64_t first = (uint64_t)i * f->s->piece_size;
-    *s = (struct pull_slot){.f = f, .is_used = true, .piece = i, .endpoint = p->endpoint,
+    *s = (struct pull_slot){.f = f, .hold = s->hold, .is_used = true, .piece = i,
+                            .endpoint = p->endpoint,
                             .from = first + p->got, .at = first + p->got,
                             .until = first + pull_state_piece_bytes(f->s, i),
                             .window_ms = loop_ms(), .is_compared = f->is_comparing};
@@ -417,6 +451,8 @@ static void pull_fetch_settle(struct pull_fetch_job *f, struct pull_slot *s)
     uint64_t first = (uint64_t)s->piece * f->s->piece_size;
     struct pull_disk_job job = {.kind = PULL_DISK_PIECE, .piece = s->piece};
     bool is_good = s->why.code == ERR_NONE;
+    if (!pull_fetch_flush(s))
+        return;
     if (s->has_digest && is_good)
         is_good = pull_fetch_check_digest(s);
     if (s->has_digest) {
@@ -567,9 +603,9 @@ static void pull_fetch_save(struct pull_fetch_job *f, bool is_last)
     if ((f->is_saving || now - f->saved_ms < PULL_FETCH_SAVE_MS || f->is_comparing) && !is_last)
         return;
     for (uint32_t i = 0; i < f->o->connections && job.parts_count < PULL_DISK_PARTS; i++) {
-        const struct pull_slot *s = &f->slots[i];
+        struct pull_slot *s = &f->slots[i];
         uint64_t first = (uint64_t)s->piece * f->s->piece_size;
-        if (!s->is_used || s->is_compared || s->at == first)
+        if (!s->is_used || s->is_compared || s->at == first || !pull_fetch_flush(s))
             continue;
         job.parts[job.parts_count].piece = s->piece;
         job.parts[job.parts_count++].bytes = s->at - first;
@@ -623,9 +659,12 @@ static bool pull_fetch_init(struct pull_fetch_job *f, const struct pull_fetch_op
     f->pieces = calloc((size_t)f->s->pieces + 1, sizeof *f->pieces);
     f->sources = calloc(f->endpoints_count, sizeof *f->sources);
     f->block = malloc(1u << 20);
+    f->holds = malloc(PULL_FETCH_WRITE * o->connections);
+    for (uint32_t i = 0; f->holds && i < o->connections; i++)
+        f->slots[i].hold = f->holds + PULL_FETCH_WRITE * i;
     f->saved_ms = loop_ms();
     buf_init(&f->url, HUB_NET_URL_MAX);
-    if (!f->pieces || !f->sources || !f->block)
+    if (!f->pieces || !f->sources || !f->block || !f->holds)
         return err_set(e, ERR_MEMORY, "pull: no memory for %u pieces", f->s->pieces);
     for (uint32_t i = 0; i < f->s->pieces; i++) {
         f->pieces[i].got = f->s->marks[i].got;
@@ -662,6 +701,7 @@ done:
     loop_watch_close(&f->watch);
     pull_disk_close(f->disk);
     buf_deinit(&f->url);
+    free(f->holds);
     free(f->block);
     free(f->sources);
     free(f->pieces);

@@ -417,6 +417,8 @@ static bool http_call_put_options(struct http_call *call, const struct http_call
     SET(FORBID_REUSE, (long)o->has_own_connection);
     SET(CONNECTTIMEOUT_MS, (long)(o->connect_ms ? o->connect_ms : INT32_MAX));
     SET(TIMEOUT_MS, (long)o->total_ms);
+    if (o->receive_size)
+        SET(BUFFERSIZE, (long)o->receive_size);
     if (o->body.len) {
         SET(POST, 1L);
         SET(POSTFIELDSIZE_LARGE, (curl_off_t)o->body.len);

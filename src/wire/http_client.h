@@ -59,6 +59,7 @@ struct http_call_options {
     str body;
     int64_t connect_ms, first_ms, idle_ms, total_ms;
     bool has_own_connection; /* neither a kept one nor kept afterwards */
+    uint32_t receive_size;   /* bytes taken from the socket at once; 0: libcurl's own */
     str ca_file;             /* PEM roots trusted besides the system's; empty: none */
     str proxy, no_proxy;     /* as in HTTPS_PROXY and NO_PROXY; empty: none */
     struct http_call_handlers handlers;
