@@ -2,9 +2,9 @@
 
 #include "base/json.h"
 #include "serve/contexts.h"
+#include "serve/path_body.h"
 
 #define PATH_CONTEXTS_MAX ((size_t)16 << 20) /* bytes of an answer */
-#define PATH_CONTEXTS_DEPTH 8
 
 static struct contexts_asker path_contexts_asker(const struct http_conn *c)
 {
@@ -58,19 +58,14 @@ void path_contexts_show(struct server *s, struct http_conn *c)
 static bool path_contexts_read(struct http_conn *c, int64_t *ttl_ms, struct api_error *e)
 {
     static const char *const later[] = {"pin", "warm"};
-    const struct json_options o = {.depth_max = PATH_CONTEXTS_DEPTH};
-    struct arena *a = http_conn_arena(c);
     struct json body;
-    if (!json_parse(&body, http_conn_request(c)->body, &o, a, &e->err)) {
-        e->err.code = ERR_REQUEST;
+    if (!path_body_open(c, &body, e))
         return false;
-    }
     for (size_t i = 0; i < countof(later); i++) {
         struct json v = json_member(body, later[i]);
         bool asks = json_kind(v) > JSON_KIND_NULL;
         if (asks && !json_bool(v, &asks))
-            return api_error_set(e, ERR_REQUEST, "", str_of(later[i]), "%s: boolean expected",
-                                 later[i]);
+            return path_body_wrong(e, later[i], "a boolean");
         if (asks)
             return api_error_set(e, ERR_UNSUPPORTED, "", str_of(later[i]),
                                  "%s: not implemented yet", later[i]);
@@ -78,7 +73,7 @@ static bool path_contexts_read(struct http_conn *c, int64_t *ttl_ms, struct api_
     struct json ttl = json_member(body, "ttl");
     if (json_kind(ttl) <= JSON_KIND_NULL)
         return api_error_set(e, ERR_REQUEST, "", STR("ttl"), "ttl: required, nothing else changes");
-    return dialect_contexts_ttl(ttl, ttl_ms, a, e);
+    return dialect_contexts_ttl(ttl, ttl_ms, http_conn_arena(c), e);
 }
 
 void path_contexts_change(struct server *s, struct http_conn *c)

@@ -188,7 +188,8 @@ def test_what_a_context_cannot_be_is_named(server):
         assert r.status == status and words.encode() in r.body, r.body
     for body, status, words in ((b"{}", 400, "ttl: required"), (b'{"ttl": []}', 400, "ttl"),
                                 (b'{"pin": true}', 501, "pin"), (b'{"warm": true}', 501, "warm"),
-                                (b"[", 400, "")):
+                                (b"[", 400, ""), (b"[]", 400, "body: an object expected"),
+                                (b'{"pin": 1}', 400, "pin: a boolean expected")):
         r = server.request("PATCH", "/v1/contexts/a", body)
         assert r.status == status and words in r.json()["error"]["message"], r.body
 
