@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/machine.h"
 #include "cli/cmd.h"
+#include "cli/config_models.h"
 #include "cli/run_local.h"
 #include "cli/sizing.h"
 #include "engine/engine.h"
@@ -204,14 +205,41 @@ static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c,
     return true;
 }
 
-/* As serve loads it. */
-static bool cmd_plan_count(struct plan_report *r, const struct cmd_context *c, str path,
-                           struct err *e)
+static bool cmd_plan_has_flag(const struct cmd_context *c, const char *key)
 {
-    struct api_load load = {.path = path,
+    return config_value(c->config, key)->source == CONFIG_SOURCE_FLAG;
+}
+
+/* What `models` says of this one; a flag asks for another plan. */
+static bool cmd_plan_own(struct api_load *load, const struct cmd_context *c, str name,
+                         struct err *e)
+{
+    struct config_models models;
+    if (!config_models_load(&models, c->config, c->arena, e))
+        return false;
+    const struct models_leg_setting *s =
+        models_leg_setting_find(models.settings, models.count, name);
+    if (!s)
+        return true;
+    struct models_leg_setting own = *s;
+    own.context = cmd_plan_has_flag(c, "engine.ctx") ? 0 : own.context;
+    own.slots = cmd_plan_has_flag(c, "engine.slots") ? 0 : own.slots;
+    own.has_kv = own.has_kv && !cmd_plan_has_flag(c, "engine.kv");
+    own.has_place = own.has_place && !cmd_plan_has_flag(c, "engine.ngl") &&
+                    !cmd_plan_has_flag(c, "engine.backend");
+    models_leg_setting_apply(&own, load);
+    return true;
+}
+
+/* As serve loads it. */
+static bool cmd_plan_count(struct plan_report *r, const struct cmd_context *c,
+                           const struct library_entry *m, struct err *e)
+{
+    struct api_load load = {.path = m->path,
                             .slots = (uint32_t)config_number(c->config, "engine.slots"),
                             .batch = (uint32_t)config_number(c->config, "engine.batch")};
-    if (!run_local_load(c->config, &load, e) || !cmd_plan_room(r, c, &load, e) ||
+    if (!run_local_load(c->config, &load, e) || !cmd_plan_own(&load, c, m->name, e) ||
+        !cmd_plan_room(r, c, &load, e) ||
         !engine_size(&r->engine, &load, r->ram, &r->no_choice, e))
         return false;
     cmd_plan_fill(r);
@@ -226,7 +254,7 @@ static bool cmd_plan_run(struct cmd_context *c, struct err *e)
     if (!cmd_models_find(c, c->words[0], &found, e))
         return false;
     buf_init(&out, PLAN_OUT_MAX);
-    bool ok = cmd_plan_count(&report, c, found.path, e);
+    bool ok = cmd_plan_count(&report, c, &found, e);
     if (ok) {
         if (cmd_bool(c, "json"))
             cmd_plan_put(&out, &report);

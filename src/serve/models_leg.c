@@ -21,6 +21,31 @@ struct models_leg {
     uint32_t added_count;
 };
 
+/* --- what one model is served with ---------------------------------------------------------- */
+
+const struct models_leg_setting *
+models_leg_setting_find(const struct models_leg_setting *settings, uint32_t count, str name)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (str_eq_nocase(settings[i].name, name))
+            return &settings[i];
+    return NULL;
+}
+
+void models_leg_setting_apply(const struct models_leg_setting *s, struct api_load *load)
+{
+    load->context = s->context ? s->context : load->context;
+    load->slots = s->slots ? s->slots : load->slots;
+    load->kv = s->has_kv ? s->kv : load->kv;
+    load->chat_template = s->chat_template;
+    load->tool_format = s->tool_format;
+    load->tool_grammar = s->tool_grammar;
+    if (s->has_place) {
+        load->backend = s->backend;
+        load->layers = s->layers;
+    }
+}
+
 /* --- finding ------------------------------------------------------------------------------- */
 
 static bool models_leg_find_added(const struct models_leg *m, str name, struct library_entry *out)
@@ -415,10 +440,7 @@ static void models_leg_fill_fields(struct api_request *rq, const struct api_requ
 
 static const struct models_leg_setting *models_leg_setting_of(const struct models_leg *m, str name)
 {
-    for (uint32_t i = 0; i < m->o.settings_count; i++)
-        if (str_eq_nocase(m->o.settings[i].name, name))
-            return &m->o.settings[i];
-    return NULL;
+    return models_leg_setting_find(m->o.settings, m->o.settings_count, name);
 }
 
 str models_leg_fill(struct models_leg *m, struct api_request *rq, struct arena *a)

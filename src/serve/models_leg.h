@@ -51,6 +51,12 @@ struct models_leg_setting {
     enum api_tool_grammar tool_grammar;
 };
 
+/* The one of that model among count, or NULL. */
+const struct models_leg_setting *
+models_leg_setting_find(const struct models_leg_setting *settings, uint32_t count, str name);
+/* Its part of a load that holds what counts for every model. */
+void models_leg_setting_apply(const struct models_leg_setting *s, struct api_load *load);
+
 /* Everything viewed must outlive the leg. */
 struct models_leg_options {
     struct loop *loop;

@@ -188,10 +188,9 @@ struct models_room_model *models_room_of_path(const struct models_room *r, str p
 
 static struct models_leg_setting models_room_setting(const struct models_room *r, str name)
 {
-    struct models_leg_setting found = {.name = name};
-    for (uint32_t i = 0; i < r->o->settings_count; i++)
-        if (str_eq_nocase(r->o->settings[i].name, name))
-            found = r->o->settings[i];
+    const struct models_leg_setting *s =
+        models_leg_setting_find(r->o->settings, r->o->settings_count, name);
+    struct models_leg_setting found = s ? *s : (struct models_leg_setting){.name = name};
     if (!found.has_keep_alive)
         found.keep_alive_ms = r->o->keep_alive_ms;
     return found;
@@ -380,16 +379,7 @@ static void models_room_load(struct models_room *r, struct models_room_model *m,
     load.path = m->entry.path;
     load.name = m->entry.name;
     load.memory_bytes = bytes;
-    load.context = m->setting.context ? m->setting.context : load.context;
-    load.slots = m->setting.slots ? m->setting.slots : load.slots;
-    load.kv = m->setting.has_kv ? m->setting.kv : load.kv;
-    load.chat_template = m->setting.chat_template;
-    load.tool_format = m->setting.tool_format;
-    load.tool_grammar = m->setting.tool_grammar;
-    if (m->setting.has_place) {
-        load.backend = m->setting.backend;
-        load.layers = m->setting.layers;
-    }
+    models_leg_setting_apply(&m->setting, &load);
     struct engine_leg_options o = {
         .loop = r->o->loop, .load = &load, .build_id = r->o->build_id, .argv = r->o->argv,
         .engine_stall_ms = r->o->engine_stall_ms, .load_stall_ms = r->o->load_stall_ms,

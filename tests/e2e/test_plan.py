@@ -76,6 +76,20 @@ def test_pages_are_counted_in_the_form_that_serve_would_give_them(shoal, tmp_pat
     assert " a token (int8)" in shoal("plan", "-kv", "int8", tiny("llama")).stdout
 
 
+def test_what_the_configuration_says_of_one_model_counts_and_a_flag_beats_it(shoal, tmp_path):
+    config = tmp_path / "shoal.yaml"
+    config.write_text("models: {llama: {ctx: 640, slots: 2, kv: int8}}\nengine: {slots: 7}\n")
+
+    def chosen(name, *flags):
+        got = plan(shoal, name, "-config", str(config), *flags)
+        return got["choice"]["context"], got["choice"]["slots"], got["kv"]
+
+    assert chosen("llama") == (640, 2, "int8")
+    assert chosen("llama", "-ctx", "1000", "-slots", "3") == (1000, 3, "int8")
+    assert chosen("llama", "-kv", "f16")[2] == "f16"
+    assert chosen("qwen3", "-ctx", "512") == (512, 7, "f16")
+
+
 def test_memory_of_a_gpu_that_is_not_used_is_refused(shoal):
     done = shoal("plan", "-backend", "cpu", "-gpu-mem", "8G", tiny("llama"))
     assert done.returncode == 2
