@@ -595,6 +595,18 @@ static void pull_fetch_drain(struct pull_fetch_job *f)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
+/* Of pieces that wait for another try. */
+static void pull_fetch_add_waiting(const struct pull_fetch_job *f, struct pull_disk_job *job)
+{
+    for (uint32_t i = 0; i < f->s->pieces && job->parts_count < PULL_DISK_PARTS; i++) {
+        const struct pull_piece *p = &f->pieces[i];
+        if (p->state != PULL_PIECE_FREE || !p->got)
+            continue;
+        job->parts[job->parts_count].piece = i;
+        job->parts[job->parts_count++].bytes = p->got;
+    }
+}
+
 /* Unfinished pieces are written down now and then, so that a crash costs seconds. */
 static void pull_fetch_save(struct pull_fetch_job *f, bool is_last)
 {
@@ -610,6 +622,8 @@ static void pull_fetch_save(struct pull_fetch_job *f, bool is_last)
         job.parts[job.parts_count].piece = s->piece;
         job.parts[job.parts_count++].bytes = s->at - first;
     }
+    if (!f->is_comparing)
+        pull_fetch_add_waiting(f, &job);
     f->saved_ms = now;
     if (job.parts_count)
         f->is_saving = pull_disk_push(f->disk, &job);

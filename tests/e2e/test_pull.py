@@ -617,6 +617,27 @@ def test_a_signal_keeps_everything_received(home, pull, hub, store, number, code
     assert parts  # unfinished pieces went on in their middle
 
 
+def test_a_signal_while_all_connections_wait_for_another_try_keeps_what_came(home, pull, hub,
+                                                                              store):
+    hub.fault("close", times=99)  # each answer ends in its middle
+    run = start(home, hub, "-connections", "4", "o/r", SHOAL_HUB_RETRY="60s")
+    end = time.monotonic() + 20
+    while b"trying again in" not in (line := run.stderr.readline()):
+        assert time.monotonic() < end and line
+    time.sleep(0.5)  # the others fall, too
+    run.send_signal(signal.SIGINT)
+    errors = run.communicate(timeout=10)[1].decode()
+    assert run.returncode == 130
+    kept = {int(w[1]): int(w[2]) for w in map(str.split, state_text(store).splitlines())
+            if w[0] == "part"}
+    assert kept and set(kept) <= {r[0] // PIECE for r in sha_ranges(hub)}
+    assert f"stopped at {sum(kept.values()) / 1024:.1f} / 640.8 KB" in errors
+    hub.forget()
+    check_done(pull("o/r"), store)
+    again = sum(r[1] - r[0] + 1 for r in sha_ranges(hub))
+    assert again == len(DATA) - sum(kept.values())
+
+
 def test_killed_at_random_points_it_always_ends_with_the_right_bytes(home, hub, store):
     """At no time a final name on wrong bytes; after the last kill one clean run. Most kills count
     from the first byte asked for, so that a slow machine is cut in the middle too."""
