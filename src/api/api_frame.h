@@ -116,6 +116,7 @@ enum api_pages {
  * were thrown away for a wrong sum, since load. */
 struct api_tier {
     uint64_t ram_bytes, ssd_bytes, read_bytes, written_bytes, bad_sums;
+    bool is_broken; /* errors of the disk switched it off; STATS say which */
 };
 
 struct api_beat {

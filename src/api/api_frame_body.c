@@ -508,6 +508,7 @@ static void io_beat(struct api_codec *c, struct api_beat *b)
     io_u64(c, &b->tier.read_bytes);
     io_u64(c, &b->tier.written_bytes);
     io_u64(c, &b->tier.bad_sums);
+    io_bool(c, &b->tier.is_broken);
     io_f32(c, &b->prefill_tokens_per_s);
     io_f32(c, &b->decode_tokens_per_s);
     for (int k = 0; k < API_STEP_COUNT_; k++) {

@@ -58,6 +58,7 @@ struct host_state {
     _Atomic uint64_t step, tokens_done, tokens_queued, progress_base;
     _Atomic uint64_t preemptions, recomputed_tokens, pages[API_PAGES_COUNT_];
     _Atomic uint64_t ram_bytes, ssd_bytes, read_bytes, written_bytes, bad_sums; /* tier */
+    _Atomic bool is_tier_broken;
     _Atomic uint32_t phase, running, queued, prefill_rate, decode_rate; /* rates: tokens/s x 16 */
     _Atomic uint32_t in_prep;
     _Atomic uint64_t step_counts[API_STEP_COUNT_][API_STEP_BUCKETS + 1], step_ns[API_STEP_COUNT_];
@@ -240,6 +241,7 @@ static void host_publish_tier(struct host *h)
     atomic_store_explicit(&t->read_bytes, tier.read_bytes, memory_order_relaxed);
     atomic_store_explicit(&t->written_bytes, tier.written_bytes, memory_order_relaxed);
     atomic_store_explicit(&t->bad_sums, tier.bad_sums, memory_order_relaxed);
+    atomic_store_explicit(&t->is_tier_broken, tier.is_broken, memory_order_relaxed);
 }
 
 static void host_publish(struct host *h)
@@ -600,7 +602,8 @@ static void host_beat(struct host *h)
                  .ssd_bytes = atomic_load_explicit(&t->ssd_bytes, memory_order_relaxed),
                  .read_bytes = atomic_load_explicit(&t->read_bytes, memory_order_relaxed),
                  .written_bytes = atomic_load_explicit(&t->written_bytes, memory_order_relaxed),
-                 .bad_sums = atomic_load_explicit(&t->bad_sums, memory_order_relaxed)},
+                 .bad_sums = atomic_load_explicit(&t->bad_sums, memory_order_relaxed),
+                 .is_broken = atomic_load_explicit(&t->is_tier_broken, memory_order_relaxed)},
         .prefill_tokens_per_s =
             host_rate(atomic_load_explicit(&t->prefill_rate, memory_order_relaxed)),
         .decode_tokens_per_s =

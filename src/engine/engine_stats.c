@@ -45,7 +45,7 @@ void engine_stats_tier(const struct engine_tier *tier, struct api_tier *out)
         kv_tier_stats(tier->tier, &t);
     *out = (struct api_tier){.ram_bytes = t.ram_bytes, .ssd_bytes = t.disk_bytes,
                              .read_bytes = t.bytes_read, .written_bytes = t.bytes_written,
-                             .bad_sums = t.bad_sums};
+                             .bad_sums = t.bad_sums, .is_broken = t.is_off || tier->is_broken};
 }
 
 void engine_stats_pages(const struct sched *s, uint64_t pages[API_PAGES_COUNT_])

@@ -12,8 +12,8 @@
 #include "engine/engine_tier.h"
 #include "engine/sched.h"
 
-/* Pages of the first group: layers without a window. */
 void engine_stats_tier(const struct engine_tier *tier, struct api_tier *out);
+/* Pages of the first group: layers without a window. */
 void engine_stats_pages(const struct sched *s, uint64_t pages[API_PAGES_COUNT_]);
 /* One object. */
 void engine_stats_write(struct json_writer *w, const struct sched *s, const struct engine_tier *t);

@@ -78,8 +78,10 @@ static bool engine_tier_try(struct engine_tier *t, struct engine *en,
                                 .owner = engine_tier_owner(en, o->build_id), .build = t->build,
                                 .model = t->model, .mem = &en->mem, .clock = chrono_real};
     struct err why;
-    if (o->load->spill.len && !engine_tier_open_disk(t, o, &k, &why))
+    if (o->load->spill.len && !engine_tier_open_disk(t, o, &k, &why)) {
         memcpy(t->why, why.text, sizeof t->why);
+        t->is_broken = why.code == ERR_IO || why.code == ERR_NOT_FOUND;
+    }
     if (!k.disk && !k.keeps_ram)
         return true; /* buffers on the way to nowhere */
     return kv_tier_init(&t->tier, &k, e);

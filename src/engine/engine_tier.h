@@ -21,6 +21,7 @@ struct engine_tier {
     struct kv_tier *tier; /* NULL: none */
     struct tier_disk disk;
     bool has_disk;
+    bool is_broken;        /* the directory cannot be used: an error of the disk, not a refusal */
     char build[64], model[64]; /* for the files' headers */
     char why[ERR_TEXT_MAX]; /* there is none, or no disk; "": that was asked for, or all is well */
 };

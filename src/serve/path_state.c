@@ -91,8 +91,13 @@ static enum path_state_health path_state_judge(const struct server *s,
         json_put_text_z(reasons, text);
         return is_lost && r->model.context_max ? PATH_STATE_FAILING : PATH_STATE_DEGRADED;
     }
+    if (r->beat.tier.is_broken) {
+        snprintf(text, sizeof text, "%.*s: the SSD tier is off by errors; GET /v1/cache says which",
+                 STR_ARG(str_sub(r->name, 0, 80)));
+        json_put_text_z(reasons, text);
+    }
     if (!path_state_stands(s, r))
-        return PATH_STATE_OK;
+        return r->beat.tier.is_broken ? PATH_STATE_DEGRADED : PATH_STATE_OK;
     snprintf(text, sizeof text, "%.*s: no progress for %lld ms", STR_ARG(str_sub(r->name, 0, 80)),
              (long long)r->health.progress_age_ms);
     json_put_text_z(reasons, text);

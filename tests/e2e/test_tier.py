@@ -43,6 +43,12 @@ def tier(server, until=lambda ssd: True):
     return now()
 
 
+def is_degraded(server):
+    wait_until(lambda: server.get("/health").json()["status"] == "degraded")
+    r = server.get("/health")
+    assert r.status == 200 and "the SSD tier is off by errors" in r.json()["reasons"][0]
+
+
 def pages_of(spill):
     return sorted(f for f in spill.glob("*/pages-*.kv"))
 
@@ -161,13 +167,20 @@ def test_a_directory_that_cannot_be_used_is_named_and_costs_nothing_else(tmp_pat
         assert len(ask(server)[1]) == 1
         assert "file" in tier(server, lambda ssd: ssd["off"])["off"]
         assert "cache: " in server.errors()
+        is_degraded(server)
 
 
 def test_a_directory_that_vanishes_costs_nothing_else(tmp_path):
     spill = tmp_path / "spill"
-    with started(tmp_path, spill) as server:
+    with started(tmp_path, spill, "-spill-size", "200KB") as server:
         first = ask(server)[1]
+        assert server.get("/health").json() == {"status": "ok", "reasons": []}
         subprocess.run(["rm", "-rf", str(spill)], check=True)
+        assert ask(server)[1] == first
+        for i in range(12):  # until a file is full and the next one cannot be made
+            ask(server, f"{i} {WORDS}")
+        assert "writing" in tier(server, lambda ssd: ssd["off"])["off"]
+        is_degraded(server)
         assert ask(server)[1] == first
     with started(tmp_path, spill) as server:
         assert ask(server)[1] == first
@@ -180,6 +193,7 @@ def test_a_second_server_on_the_directory_is_told_and_serves(tmp_path):
         assert ask(one)[1] == ask(two)[1]
         assert tier(one)["off"] == ""
         assert "another server" in tier(two, lambda ssd: ssd["off"])["off"]
+        assert two.get("/health").json()["status"] == "ok"  # nothing is broken
 
 
 def test_the_limit_holds(tmp_path):

@@ -245,7 +245,8 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
         f->beat = (struct api_beat){.step = rng(99), .preemptions = rng(9),
                                     .recomputed_tokens = rng(99), .pages = {rng(9), rng(9)},
                                     .phase = rng(API_PHASE_COUNT_),
-                                    .tier = {rng(99), rng(99), rng(99), rng(99), rng(99)},
+                                    .tier = {rng(99), rng(99), rng(99), rng(99), rng(99),
+                                             rng(2)},
                                     .running = rng(9), .prefill_tokens_per_s = 12.5f};
         f->beat.steps[rng(API_STEP_COUNT_)].counts[rng(API_STEP_BUCKETS + 1)] = rng(99);
         f->beat.steps[API_STEP_PREFILL].ns = rng(99);
