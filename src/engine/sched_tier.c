@@ -9,6 +9,8 @@
 #define TIER_LOW_PERCENT 60u
 #define TIER_GAIN_MIN 32u      /* BEHAVIOUR 8.11: fewer tokens are no match */
 #define TIER_STEP_BYTES ((size_t)2 << 20) /* copied beside a step, each way: a fraction of a ms */
+#define TIER_REST_TIMES 19 /* it takes 1/20 of the thread beside others (NUMBERS 2026-11-30) */
+#define TIER_REST_MAX_NS (200 * INT64_C(1000000)) /* far below TIER_STUCK_NS */
 #define TIER_ASK_AGAIN 16u     /* each so-manieth refusal is tried all the same: disks change */
 #define TIER_SCOPE_MAX 4096u
 #define TIER_STUCK_NS (2 * INT64_C(1000000000)) /* nothing came back: nobody waits any longer */
@@ -442,10 +444,32 @@ static void sched_tier_end(struct sched_tier *t)
     t->restoring = NULL;
 }
 
+/* Copies a step's share each way. */
+static void sched_tier_copy(struct sched_tier *t, const struct sched_tier_turn *turn)
+{
+    size_t bytes_max = turn->is_idle ? SIZE_MAX : TIER_STEP_BYTES;
+    if (t->is_restoring)
+        sched_tier_fetch(t, turn, bytes_max);
+    else
+        sched_tier_write(t, bytes_max);
+}
+
+/* Beside running sequences it rests after each copy in proportion to what that took, so that most
+ * steps have none: what a copy costs is not its bytes alone, the disk's thread takes a core. */
+static void sched_tier_copy_paced(struct sched_tier *t, const struct sched_tier_turn *turn)
+{
+    if (!turn->is_idle && turn->now_ns < t->rest_until_ns)
+        return;
+    int64_t begin_ns = chrono_ns(&t->o.clock);
+    sched_tier_copy(t, turn);
+    int64_t end_ns = chrono_ns(&t->o.clock);
+    int64_t rest_ns = (end_ns - begin_ns) * TIER_REST_TIMES;
+    t->rest_until_ns = end_ns + (rest_ns < TIER_REST_MAX_NS ? rest_ns : TIER_REST_MAX_NS);
+}
+
 void sched_tier_turn(struct sched_tier *t, const struct sched_tier_turn *turn)
 {
     struct kv_tier_got got;
-    size_t bytes_max = turn->is_idle ? SIZE_MAX : TIER_STEP_BYTES;
     if (!t->o.tier)
         return;
     if (!t->is_restoring)
@@ -455,15 +479,15 @@ void sched_tier_turn(struct sched_tier *t, const struct sched_tier_turn *turn)
         t->progress_ns = turn->now_ns;
     }
     sched_tier_check(t, turn->now_ns);
+    sched_tier_copy_paced(t, turn);
     if (t->is_restoring) {
-        sched_tier_fetch(t, turn, bytes_max);
         sched_tier_sweep(t);
         sched_tier_ask(t);
         sched_tier_end(t);
     }
     sched_tier_watch(t);
-    if (!t->is_restoring)
-        sched_tier_write(t, bytes_max);
+    if (turn->is_idle && !t->is_restoring) /* nothing may wake the thread again */
+        sched_tier_write(t, SIZE_MAX);
 }
 
 /* --- life ----------------------------------------------------------------------------------- */

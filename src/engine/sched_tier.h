@@ -12,7 +12,8 @@
  *     prompt: tree | tier | to compute       reads ahead <= SCHED_TIER_AHEAD pages
  *             ==== | ==== --> tree
  *
- * Thread:    engine thread; it never waits for the disk.
+ * Thread:    engine thread; it never waits for the disk, and beside running sequences takes about
+ *            1/20 of it.
  * Limits:    the line: twice the tree's nodes; one restore, of a context's length.
  */
 #ifndef SHOAL_ENGINE_SCHED_TIER_H
@@ -69,7 +70,7 @@ struct sched_tier {
     struct seq *restoring;       /* its request may end before it: NULL then */
     bool is_restoring, is_cut;         /* is_cut: no further level is asked for */
     bool is_stuck;                     /* the disk does not answer: nobody waits for it */
-    int64_t progress_ns;
+    int64_t progress_ns, rest_until_ns;
     uint32_t next;                     /* level to ask for */
     struct sched_tier_ahead ahead[SCHED_TIER_AHEAD]; /* from ahead_first on, by level */
     uint32_t ahead_first, ahead_count;

@@ -527,6 +527,7 @@ static void open_disk(uint64_t seed)
         w.device.clock = &w.clock;
         w.device.row_ns = 200000 + below(1000000);
     }
+    w.device.page_ns = (int64_t)(seed % 5) * 300000; /* beside running ones the tier rests */
     if (chance(50))
         return;
     struct sim_disk_faults *f = &w.disk.faults;
@@ -872,6 +873,47 @@ static void run_E26_large_among_small(void)
     vocab_free(w.vocab);
 }
 
+/* Pages go to the disk beside a running reply: after each burst of copies the tier leaves the
+ * thread alone for 19 times as long, and it gets everything written all the same. */
+static void run_tier_rests(void)
+{
+    struct err e;
+    int64_t rest_until_ns = 0;
+    uint32_t bursts = 0;
+    open_scene(0, 64, 1200);
+    close_engine();
+    w.has_tier = true;
+    w.layout.page_size[0] = SIM_PAGE_SIZE;
+    w.tier_bytes = 5000 * 200;
+    sim_disk_init(&w.disk, &w.clock, 1);
+    open_engine();
+    w.device.clock = &w.clock;
+    w.device.step_ns = 10000000;
+    w.device.page_ns = 500000;
+    w.clients_count = 4;
+    for (uint32_t i = 0; i < w.clients_count; i++) {
+        ask_for(&w.clients[i], i + 1, i ? 600 : 40, i ? 3 : 200);
+        submit(&w.clients[i]);
+    }
+    while (w.clients[0].state != CLIENT_DONE) {
+        int64_t begin_ns = w.clock.ns, before = w.device.pages_ns;
+        expect(sched_step(&w.sched, &e) == SCHED_RESULT_WORKED, "nothing can run", 0, 0);
+        int64_t took_ns = w.device.pages_ns - before;
+        if (!took_ns)
+            continue;
+        expect(begin_ns >= rest_until_ns, "the tier does not rest", begin_ns, rest_until_ns);
+        int64_t rest_ns = 19 * took_ns < 200000000 ? 19 * took_ns : 200000000;
+        rest_until_ns = begin_ns + took_ns + rest_ns;
+        bursts++;
+    }
+    expect(bursts >= 5, "pages are not written beside a reply", bursts, 5);
+    expect(w.device.pages_ns >= 3 * 18 * w.device.page_ns, "pages are left", w.device.pages_ns,
+           3 * 18 * w.device.page_ns);
+    close_engine();
+    sim_disk_deinit(&w.disk);
+    vocab_free(w.vocab);
+}
+
 static void say_seed(void)
 {
     printf("sim: run it again: TEST_SEED=%llu build/tests/sim/sched_test\n",
@@ -898,6 +940,7 @@ int main(void)
     run_window();
     run_E01_tight_pool();
     run_E26_large_among_small();
+    run_tier_rests();
     for (uint64_t seed = 1; seed <= seeds; seed++)
         run(seed);
     if (!one && (!tiers.restored || !tiers.lost || !tiers.bad_sums || !tiers.off ||
@@ -913,6 +956,6 @@ int main(void)
                (unsigned long long)pins.most);
         return 1;
     }
-    printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 6);
+    printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds) + 7);
     return 0;
 }

@@ -187,11 +187,19 @@ static bool sim_wait(struct device *d, struct prepared *p, struct step_out *out,
 }
 
 /* A page as bytes: what it holds, position by position. */
+static void copy_time(struct device *d)
+{
+    if (d->clock)
+        d->clock->ns += d->page_ns;
+    d->pages_ns += d->page_ns;
+}
+
 static bool sim_kv_get(struct device *d, struct kv_ref r, void *dst, struct err *e)
 {
     (void)e;
     check(d, r.index < d->pages[r.group], "a page that is not there is copied", r.group, r.index);
     memcpy(dst, d->slots[r.group] + (size_t)r.index * KV_PAGE_TOKENS, SIM_PAGE_SIZE);
+    copy_time(d);
     return true;
 }
 
@@ -200,6 +208,7 @@ static bool sim_kv_set(struct device *d, struct kv_ref r, const void *src, struc
     (void)e;
     check(d, r.index < d->pages[r.group], "a page that is not there is written", r.group, r.index);
     memcpy(d->slots[r.group] + (size_t)r.index * KV_PAGE_TOKENS, src, SIM_PAGE_SIZE);
+    copy_time(d);
     return true;
 }
 

@@ -30,6 +30,7 @@ struct device {
     uint64_t rows, steps;
     struct chrono_fake *clock; /* a step takes step_ns + rows * row_ns of it; NULL: no time */
     int64_t step_ns, row_ns;
+    int64_t page_ns, pages_ns; /* a copy of a page takes page_ns of it; all of them so far */
     void (*on_broken)(const char *what, int64_t a, int64_t b); /* does not return */
 };
 
