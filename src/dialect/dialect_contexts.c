@@ -8,7 +8,7 @@
 
 #define CONTENT_MORE 1024u /* names of members, the model */
 
-extern const struct dialect dialect_openai_chat;
+extern const struct dialect dialect_openai_chat, dialect_openai_complete;
 
 static struct dialect_contexts_state *own(struct dialect_state *st)
 {
@@ -56,7 +56,23 @@ static bool read_ttl(struct dialect_read *r, struct json v)
     return dialect_contexts_ttl(v, &own(r->st)->ttl_ms, r->a, r->e);
 }
 
-/* model, messages, tools, cache_salt and shoal are read as a chat's. */
+static bool read_bool(struct dialect_read *r, struct json v, bool *out)
+{
+    return json_bool(v, out) || dialect_read_wrong(r, v, "boolean");
+}
+
+static bool read_pin(struct dialect_read *r, struct json v)
+{
+    own(r->st)->has_pin = true;
+    return read_bool(r, v, &own(r->st)->pin);
+}
+
+static bool read_warm(struct dialect_read *r, struct json v)
+{
+    return read_bool(r, v, &own(r->st)->warm);
+}
+
+/* model, messages, prompt, tools, cache_salt and shoal are read as a chat's. */
 static const struct dialect_field fields[] = {
     {"model", DIALECT_KIND_SKIPPED, 0, NULL},
     {"messages", DIALECT_KIND_SKIPPED, 0, NULL},
@@ -64,10 +80,16 @@ static const struct dialect_field fields[] = {
     {"tools", DIALECT_KIND_SKIPPED, 0, NULL},
     {"cache_salt", DIALECT_KIND_SKIPPED, 0, NULL},
     {"shoal", DIALECT_KIND_SKIPPED, 0, NULL},
+    {"prompt", DIALECT_KIND_SKIPPED, 0, NULL},
     {"id", READ(read_id)},
     {"ttl", READ(read_ttl)},
-    {"pin", LATER},
-    {"prompt", LATER},
+    {"pin", READ(read_pin)},
+};
+
+static const struct dialect_field changes[] = {
+    {"ttl", READ(read_ttl)},
+    {"pin", READ(read_pin)},
+    {"warm", READ(read_warm)},
 };
 
 static void put_member(struct json_writer *w, struct json body, const char *name)
@@ -95,7 +117,7 @@ static void put_messages(struct json_writer *w, struct json body)
     json_close_array(w);
 }
 
-/* As a body of chat completions; with_extras: also what says who asks. */
+/* As a body of chat completions, or of completions; with_extras: also what says who asks. */
 static str chat_body(struct dialect_read *r, struct json body, bool with_extras)
 {
     struct buf out;
@@ -104,6 +126,7 @@ static str chat_body(struct dialect_read *r, struct json body, bool with_extras)
     json_open_object(&w);
     put_member(&w, body, "model");
     put_messages(&w, body);
+    put_member(&w, body, "prompt");
     put_member(&w, body, "tools");
     if (with_extras) {
         put_member(&w, body, "cache_salt");
@@ -115,9 +138,28 @@ static str chat_body(struct dialect_read *r, struct json body, bool with_extras)
     return text;
 }
 
+/* A prompt is one text, and alone. */
+static bool check_prompt(struct dialect_read *r, struct json body)
+{
+    static const char *const others[] = {"messages", "system", "tools"};
+    struct json prompt = json_member(body, "prompt");
+    if (json_kind(prompt) <= JSON_KIND_NULL)
+        return true;
+    if (json_kind(prompt) != JSON_KIND_STRING)
+        return dialect_read_wrong(r, prompt, "string");
+    for (size_t i = 0; i < countof(others); i++)
+        if (json_kind(json_member(body, others[i])) > JSON_KIND_NULL)
+            return dialect_read_fail(r, ERR_REQUEST, prompt, "not beside %s", others[i]);
+    return true;
+}
+
 static bool read_prefix(struct dialect_read *r, struct json body)
 {
     struct dialect_in in = *r->in;
+    bool is_prompt = json_kind(json_member(body, "prompt")) > JSON_KIND_NULL;
+    const struct dialect *d = is_prompt ? &dialect_openai_complete : &dialect_openai_chat;
+    if (!check_prompt(r, body))
+        return false;
     if (json_kind(json_member(body, "system")) > JSON_KIND_NULL &&
         json_kind(json_member(body, "messages")) > JSON_KIND_NULL)
         return dialect_read_fail(r, ERR_REQUEST, json_member(body, "system"),
@@ -126,11 +168,37 @@ static bool read_prefix(struct dialect_read *r, struct json body)
     in.body = chat_body(r, body, true);
     if (!own(r->st)->content.p || !in.body.p)
         return dialect_read_array(r, SIZE_MAX, 1) != NULL; /* says so */
-    if (!dialect_openai_chat.read_request(r->rq, r->st, &in, r->a, r->e))
+    if (!d->read_request(r->rq, r->st, &in, r->a, r->e))
         return false;
     return r->rq->context.len == 0 ||
            api_error_set(r->e, ERR_REQUEST, "", STR("shoal.context"),
                          "shoal.context: a context does not build on another");
+}
+
+bool dialect_contexts_computes(const struct dialect_contexts_state *st)
+{
+    return !st->is_change || st->warm || st->pin;
+}
+
+static bool read_change(struct dialect_read *r, struct json body)
+{
+    struct dialect_contexts_state *st = own(r->st);
+    api_request_init(r->rq);
+    if (!dialect_read_object(r, body, changes, countof(changes)))
+        return false;
+    st->is_change = true;
+    st->id = r->in->segment;
+    st->s.request_id = r->in->request_id;
+    st->s.choices_count = 1;
+    st->s.choices = dialect_read_array(r, 1, sizeof *st->s.choices);
+    r->rq->kind = API_KIND_PREFILL;
+    r->rq->time_s = r->in->time_s;
+    r->rq->dialect = str_of(dialect_contexts.name);
+    if (!st->s.choices)
+        return false;
+    return st->ttl_ms || st->has_pin || st->warm ||
+           api_error_set(r->e, ERR_REQUEST, "", STR("ttl"),
+                         "ttl, pin or warm: required, nothing else changes");
 }
 
 static bool read_request(struct api_request *out, struct dialect_state *st,
@@ -138,8 +206,11 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
 {
     struct dialect_read r = {out, st, in, a, e, NULL, NULL};
     struct json body;
-    if (!dialect_read_body(&r, &body) ||
-        !dialect_read_object(&r, body, fields, countof(fields)) || !read_prefix(&r, body))
+    if (!dialect_read_body(&r, &body))
+        return false;
+    if (str_eq_z(str_of(in->path->method), "PATCH"))
+        return read_change(&r, body);
+    if (!dialect_read_object(&r, body, fields, countof(fields)) || !read_prefix(&r, body))
         return false;
     if (own(st)->id.len == 0)
         own(st)->id = arena_printf(a, "ctx_%.*s", STR_ARG(str_from(in->request_id, 4)));
@@ -165,8 +236,13 @@ void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_r
     put_number(w, "tokens", row->tokens);
     put_number(w, "cached_tokens", row->cached_tokens);
     put_number(w, "pages", (row->tokens + 31) / 32);
+    json_key_z(w, "location");
+    if (row->is_on_device)
+        json_put_text_z(w, "device");
+    else
+        json_put_null(w);
     json_key_z(w, "pinned");
-    json_put_bool(w, false);
+    json_put_bool(w, row->is_pinned);
     put_number(w, "readers", row->readers);
     put_number(w, "created_at", row->created_s);
     put_number(w, "last_used_at", row->used_s);
@@ -203,6 +279,7 @@ static void write_event(struct buf *out, struct dialect_state *st, uint32_t choi
 
 static const struct dialect_path paths[] = {
     {"POST", "/v1/contexts", API_KIND_PREFILL, false},
+    {"PATCH", "/v1/contexts/{}", API_KIND_PREFILL, false},
 };
 
 const struct dialect dialect_contexts = {

@@ -1,10 +1,11 @@
-/* dialect_contexts - POST /v1/contexts: a prefix of a conversation, given once, named afterwards.
+/* dialect_contexts - a prefix of a conversation, given once, named afterwards: POST /v1/contexts,
+ * PATCH /v1/contexts/ID.
  *
  * Owns:      the fields of the body, the object `context`, reading a ttl.
- * Not:       what is kept and for whom (serve/contexts), messages and tools themselves
- *            (dialect_openai_chat reads them).
- * Invariant: content is what tells two contexts apart: model, messages and tools as they were
- *            sent, nothing else.
+ * Not:       what is kept and for whom (serve/contexts), messages, tools and prompts themselves
+ *            (dialect_openai_chat and dialect_openai_complete read them).
+ * Invariant: content is what tells two contexts apart: model, messages, prompt and tools as they
+ *            were sent, nothing else. A PATCH reads no messages: the caller has them.
  * Thread:    as dialect.
  * Limits:    those of chat; an id of DIALECT_CONTEXTS_ID_MAX letters, DIALECT_CONTEXTS_TTL_MAX_MS.
  */
@@ -21,12 +22,15 @@ struct dialect_contexts_row {
     str id, model;
     uint32_t tokens, cached_tokens, readers;
     int64_t created_s, used_s, expires_s; /* Unix */
+    bool is_pinned, is_on_device;
 };
 
 struct dialect_contexts_state {
     struct dialect_state s;
     str id, content;
     int64_t ttl_ms; /* 0: not said */
+    bool is_change; /* PATCH */
+    bool has_pin, pin, warm; /* has_pin: it was said */
     bool is_known; /* the caller: it was there already, the status is 200 */
     struct dialect_contexts_row row; /* the caller's, before the last DONE */
 };
@@ -38,6 +42,8 @@ bool dialect_contexts_is_id(str id);
 /* "24h", or seconds. False: ERR_REQUEST. */
 BASE_USE_RESULT bool dialect_contexts_ttl(struct json v, int64_t *ms, struct arena *a,
                                           struct api_error *e);
+/* Whether a model has to compute something for it. */
+bool dialect_contexts_computes(const struct dialect_contexts_state *st);
 void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_row *row);
 
 #endif

@@ -66,7 +66,8 @@ struct leg_needs leg_needs_of(const struct api_request *rq, uint32_t prompt_toke
 {
     return (struct leg_needs){.kind = rq->kind, .caps = leg_caps_of(rq),
                               .prompt_tokens = prompt_tokens, .dialect = rq->dialect,
-                              .has_own_key = rq->client_key != NULL};
+                              .has_own_key = rq->client_key != NULL,
+                              .is_pin = rq->cache == API_CACHE_PIN};
 }
 
 static bool leg_can_continue(const struct leg *l, const struct leg_needs *n)
@@ -103,6 +104,8 @@ const char *leg_lacks(const struct leg *l, const struct leg_needs *n)
     for (size_t i = 0; is_known && i < countof(rows); i++)
         if (n->caps & rows[i].cap & ~l->model.caps)
             return rows[i].name;
+    if (n->is_pin && l->kind == LEG_KIND_UPSTREAM)
+        return "pin";
     if (n->must_continue && !leg_can_continue(l, n))
         return "continue";
     if (n->vectors.len && !str_eq(n->vectors, l->vectors))

@@ -58,6 +58,7 @@ struct leg_needs {
     uint64_t model_hash;     /* ids of the reply are known for this model; 0: not */
     str dialect;             /* the client's */
     str vectors;             /* EMBED, second attempt: of the first leg */
+    bool is_pin;             /* a prefix to be pinned: nobody else's cache is ours */
     bool has_own_key;        /* the client sent credentials that may be passed through */
 };
 struct leg_needs leg_needs_of(const struct api_request *rq, uint32_t prompt_tokens);

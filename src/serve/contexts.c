@@ -5,31 +5,46 @@
 
 #include "base/chrono.h"
 #include "base/list.h"
+#include "serve/pins.h"
+
+#define CONTEXTS_TICK_MS 500
 
 struct context {
     struct list link;   /* not linked: deleted */
     struct arena names; /* scope, id, model, content */
-    struct arena arena; /* text's, once saved */
-    struct contexts_text text;
+    struct arena arena; /* rq's, once saved */
+    struct api_request rq; /* that prefills it */
+    struct pin pin;
     str scope, id, model, content;
     uint32_t holds, readers; /* prefills for it; requests that it stands before */
     uint32_t tokens, cached_tokens;
     int64_t ttl_ms, created_ms, used_ms, expires_ms;
-    bool is_saved;
+    bool is_saved, was_pinned; /* was_pinned: a child may have a pin of it */
 };
 
 struct contexts {
     struct list all; /* by age */
     uint32_t count;
     size_t size;
+    struct pins pins;
+    struct loop_timer tick; /* runs while anything is pinned */
+    bool has_tick;
 };
 
-bool contexts_open(struct contexts **out, struct err *e)
+static void contexts_on_tick(void *ctx);
+
+bool contexts_open(struct contexts **out, const struct contexts_options *o, struct err *e)
 {
     struct contexts *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "contexts: no memory");
     list_init(&s->all);
+    pins_init(&s->pins, o->models);
+    s->has_tick = o->loop && loop_timer_open(&s->tick, o->loop, contexts_on_tick, s, e);
+    if (o->loop && !s->has_tick) {
+        free(s);
+        return false;
+    }
     *out = s;
     return true;
 }
@@ -39,6 +54,8 @@ static void contexts_free(struct contexts *s, struct context *c)
     s->count--;
     s->size -= c->content.len;
     list_remove(&c->link);
+    if (pins_is_on(&c->pin) || c->was_pinned)
+        pins_off(&c->pin);
     arena_deinit(&c->arena);
     arena_deinit(&c->names);
     free(c);
@@ -55,6 +72,8 @@ void contexts_close(struct contexts *s)
         contexts_free(s, c);
     }
     must(s->count == 0);
+    if (s->has_tick)
+        loop_timer_close(&s->tick);
     free(s);
 }
 
@@ -66,8 +85,11 @@ static void contexts_sweep_one(struct contexts *s, struct context *c)
         contexts_free(s, c);
 }
 
+/* Its pages are the readers' now, and the cache's. */
 static void contexts_hide(struct contexts *s, struct context *c)
 {
+    if (pins_is_on(&c->pin))
+        pins_off(&c->pin);
     list_remove(&c->link);
     contexts_sweep_one(s, c);
 }
@@ -80,6 +102,15 @@ static void contexts_sweep(struct contexts *s, int64_t now_ms)
         if (c->is_saved && c->holds == 0 && now_ms >= c->expires_ms)
             contexts_hide(s, c);
     }
+}
+
+static void contexts_on_tick(void *ctx)
+{
+    struct contexts *s = ctx;
+    contexts_sweep(s, loop_ms());
+    pins_turn(&s->pins, loop_ms());
+    if (!pins_is_idle(&s->pins))
+        loop_timer_set(&s->tick, CONTEXTS_TICK_MS);
 }
 
 static struct context *contexts_find(struct contexts *s, str scope, str id, bool any_scope)
@@ -132,6 +163,7 @@ static struct context *contexts_add(struct contexts *s, const struct contexts_ne
     c->model = arena_copy(&c->names, n->model);
     c->content = arena_copy(&c->names, n->content);
     list_init(&c->link);
+    pins_init_pin(&s->pins, &c->pin, c->model);
     if (c->names.is_full) {
         arena_deinit(&c->names);
         free(c);
@@ -162,6 +194,41 @@ bool contexts_begin(struct contexts *s, const struct contexts_new *n, int64_t no
     return true;
 }
 
+static struct context *contexts_seen(struct contexts *s, const struct contexts_asker *who, str id,
+                                     int64_t now_ms)
+{
+    contexts_sweep(s, now_ms);
+    struct context *c = contexts_find(s, who->scope, id, false);
+    if (!c && who->is_admin)
+        c = contexts_find(s, who->scope, id, true);
+    return c && c->is_saved ? c : NULL;
+}
+
+bool contexts_recall(struct contexts *s, const struct contexts_asker *who, str id, int64_t now_ms,
+                     struct api_request *rq, struct context **out)
+{
+    struct context *c = contexts_seen(s, who, id, now_ms);
+    struct api_request kept;
+    if (!c)
+        return false;
+    kept = c->rq;
+    kept.id = rq->id;
+    kept.agent = rq->agent;
+    kept.owner = rq->owner;
+    kept.time_s = rq->time_s;
+    kept.deadline = rq->deadline;
+    *rq = kept;
+    c->holds++;
+    *out = c;
+    return true;
+}
+
+str contexts_pin_name(struct context *c)
+{
+    c->was_pinned = true;
+    return str_of(c->pin.name);
+}
+
 static int64_t contexts_unix_s(int64_t at_ms, int64_t now_ms)
 {
     return (chrono_unix_ms(&chrono_real) + at_ms - now_ms) / 1000;
@@ -172,7 +239,8 @@ static void contexts_row_of(const struct context *c, int64_t now_ms,
 {
     *out = (struct dialect_contexts_row){
         .id = c->id, .model = c->model, .tokens = c->tokens, .cached_tokens = c->cached_tokens,
-        .readers = c->readers, .created_s = contexts_unix_s(c->created_ms, now_ms),
+        .readers = c->readers, .is_pinned = pins_is_on(&c->pin),
+        .is_on_device = pins_is_there(&c->pin), .created_s = contexts_unix_s(c->created_ms, now_ms),
         .used_s = contexts_unix_s(c->used_ms, now_ms),
         .expires_s = contexts_unix_s(c->expires_ms, now_ms)};
 }
@@ -181,29 +249,70 @@ void contexts_row(const struct context *c, const struct contexts_new *n, int64_t
                   struct dialect_contexts_row *out)
 {
     contexts_row_of(c, now_ms, out);
-    out->tokens = n->tokens;
-    out->cached_tokens = n->cached_tokens;
+    if (n->tokens) {
+        out->tokens = n->tokens;
+        out->cached_tokens = n->cached_tokens;
+    }
     out->created_s = contexts_unix_s(c->is_saved ? c->created_ms : now_ms, now_ms);
     out->used_s = contexts_unix_s(now_ms, now_ms);
-    out->expires_s = contexts_unix_s(now_ms + n->ttl_ms, now_ms);
+    if (n->ttl_ms)
+        out->expires_s = contexts_unix_s(now_ms + n->ttl_ms, now_ms);
+    if (n->has_pin)
+        out->is_pinned = out->is_on_device = n->is_pinned;
+}
+
+/* Its views are in the context's memory; what belonged to the connection is not kept. */
+static void contexts_keep(struct context *c, const struct api_request *rq)
+{
+    c->rq = *rq;
+    c->rq.kind = API_KIND_PREFILL;
+    c->rq.cache = API_CACHE_KEEP;
+    c->rq.scope = c->scope;
+    c->rq.model = c->model;
+    c->rq.context = c->rq.session = c->rq.leg = c->rq.body = STR("");
+    c->rq.headers = NULL;
+    c->rq.headers_count = 0;
+    c->rq.client_key = NULL;
+    c->rq.notes = NULL;
+    c->rq.notes_count = 0;
+}
+
+/* A deleted one is not pinned again by a prefill that began before. */
+static void contexts_set_pin(struct contexts *s, struct context *c, const struct contexts_new *n)
+{
+    bool is_found = !list_is_empty(&c->link);
+    if (!n->has_pin)
+        return;
+    c->was_pinned = n->is_pinned;
+    if (n->is_pinned && is_found) {
+        pins_put(&c->pin, &c->rq);
+        if (s->has_tick)
+            loop_timer_set(&s->tick, CONTEXTS_TICK_MS);
+    } else {
+        pins_off(&c->pin);
+    }
 }
 
 void contexts_end(struct contexts *s, struct context *c, const struct contexts_new *n,
-                  const struct contexts_text *text, struct arena *a, int64_t now_ms)
+                  const struct api_request *rq, struct arena *a, int64_t now_ms)
 {
     if (!c->is_saved) {
         c->arena = *a;
         arena_init(a, 0);
-        c->text = *text;
+        contexts_keep(c, rq);
         c->created_ms = now_ms;
         c->is_saved = true;
     }
     if (list_is_empty(&c->link) && !contexts_find(s, c->scope, c->id, false))
         list_push_last(&s->all, &c->link); /* deleted meanwhile: it is asked for again */
-    c->tokens = n->tokens;
-    c->cached_tokens = n->cached_tokens;
-    c->used_ms = now_ms;
-    c->expires_ms = now_ms + n->ttl_ms;
+    if (n->tokens) { /* else nothing was computed */
+        c->tokens = n->tokens;
+        c->cached_tokens = n->cached_tokens;
+        c->used_ms = now_ms;
+    }
+    if (n->ttl_ms)
+        c->expires_ms = now_ms + n->ttl_ms;
+    contexts_set_pin(s, c, n);
     contexts_drop(s, c);
 }
 
@@ -211,15 +320,50 @@ void contexts_drop(struct contexts *s, struct context *c)
 {
     must(c->holds > 0);
     c->holds--;
+    if (c->holds == 0 && c->was_pinned && !pins_is_on(&c->pin)) {
+        pins_off(&c->pin); /* a prefill of its pin may have been given up at its very end */
+        c->was_pinned = false;
+    }
     contexts_sweep_one(s, c);
 }
 
 /* --- one is read --------------------------------------------------------------------------- */
 
+/* "prompt" of the context and each of the request's are one text. */
+static bool contexts_put_prompt(const struct context *c, struct api_request *rq, struct arena *a,
+                                struct api_error *e)
+{
+    str prompt = c->rq.inputs[0].text;
+    struct api_input *all = ARENA_ARRAY(a, struct api_input, rq->inputs_count);
+    if (rq->inputs_count == 0 || rq->messages_count)
+        return api_error_set(e, ERR_REQUEST, "", STR("shoal.context"),
+                             "shoal.context: a context of plain text goes before a raw prompt, "
+                             "this request has none");
+    for (uint32_t i = 0; all && i < rq->inputs_count; i++) {
+        if (rq->inputs[i].ids_count)
+            return api_error_set(e, ERR_REQUEST, "", STR("shoal.context"),
+                                 "shoal.context: goes before a prompt of text, not of ids");
+        all[i] = (struct api_input){.text = arena_printf(a, "%.*s%.*s", STR_ARG(prompt),
+                                                         STR_ARG(rq->inputs[i].text))};
+    }
+    if (a->is_full)
+        return api_error_set(e, ERR_LIMIT, "", STR("shoal.context"),
+                             "shoal.context: %u prompts behind %zu bytes are more than a request "
+                             "holds", rq->inputs_count, prompt.len);
+    rq->inputs = all;
+    rq->body = rq->context = STR("");
+    return true;
+}
+
 static bool contexts_put_before(const struct context *c, struct api_request *rq, struct arena *a,
                                 struct api_error *e)
 {
-    const struct contexts_text *t = &c->text;
+    const struct api_request *t = &c->rq;
+    if (t->inputs_count)
+        return contexts_put_prompt(c, rq, a, e);
+    if (rq->messages_count == 0)
+        return api_error_set(e, ERR_REQUEST, "", STR("shoal.context"),
+                             "shoal.context: goes before messages, this request has none");
     uint64_t count = (uint64_t)t->messages_count + rq->messages_count;
     struct api_message *all = count <= API_MESSAGES_MAX
                                   ? ARENA_ARRAY(a, struct api_message, (size_t)count) : NULL;
@@ -254,9 +398,6 @@ bool contexts_fork(struct contexts *s, const struct contexts_fork *f, struct con
         return api_error_set(e, ERR_REQUEST, "conflict", STR("shoal.context"),
                              "shoal.context: %.*s is a context of %.*s, not of %.*s", STR_ARG(id),
                              STR_ARG(str_sub(c->model, 0, 60)), STR_ARG(str_sub(f->model, 0, 60)));
-    if (rq->messages_count == 0)
-        return api_error_set(e, ERR_REQUEST, "", STR("shoal.context"),
-                             "shoal.context: goes before messages, this request has none");
     if (!contexts_put_before(c, rq, f->arena, e))
         return false;
     c->readers++;
@@ -274,21 +415,12 @@ void contexts_leave(struct contexts *s, struct context *c)
 
 /* --- for paths ----------------------------------------------------------------------------- */
 
-static struct context *contexts_seen(struct contexts *s, const struct contexts_asker *who, str id,
-                                     int64_t now_ms)
-{
-    contexts_sweep(s, now_ms);
-    struct context *c = contexts_find(s, who->scope, id, false);
-    if (!c && who->is_admin)
-        c = contexts_find(s, who->scope, id, true);
-    return c && c->is_saved ? c : NULL;
-}
-
 void contexts_write(struct contexts *s, const struct contexts_asker *who, int64_t now_ms,
                     struct buf *out)
 {
     struct dialect_contexts_row row;
     struct json_writer w = json_writer(out);
+    uint64_t pinned_tokens = 0;
     contexts_sweep(s, now_ms);
     json_open_object(&w);
     json_key_z(&w, "object");
@@ -301,8 +433,13 @@ void contexts_write(struct contexts *s, const struct contexts_asker *who, int64_
             continue;
         contexts_row_of(c, now_ms, &row);
         dialect_contexts_put(&w, &row);
+        pinned_tokens += row.is_pinned ? row.tokens : 0;
     }
     json_close_array(&w);
+    json_key_z(&w, "pinned_tokens");
+    json_put_u64(&w, pinned_tokens);
+    json_key_z(&w, "pin_limit_tokens");
+    json_put_u64(&w, pins_limit_tokens(&s->pins));
     json_close_object(&w);
 }
 
@@ -317,15 +454,6 @@ bool contexts_write_one(struct contexts *s, const struct contexts_asker *who, st
     contexts_row_of(c, now_ms, &row);
     dialect_contexts_put(&w, &row);
     return true;
-}
-
-bool contexts_set_ttl(struct contexts *s, const struct contexts_asker *who, str id, int64_t ttl_ms,
-                      int64_t now_ms)
-{
-    struct context *c = contexts_seen(s, who, id, now_ms);
-    if (c)
-        c->expires_ms = now_ms + ttl_ms;
-    return c != NULL;
 }
 
 bool contexts_delete(struct contexts *s, const struct contexts_asker *who, str id, int64_t now_ms)

@@ -713,6 +713,14 @@ static void engine_leg_credit(void *self, uint64_t id, uint32_t bytes)
     engine_leg_control(l, &f);
 }
 
+void engine_leg_unpin(struct engine_leg *l, str name)
+{
+    struct api_frame f = {.kind = API_FRAME_UNPIN, .context = name};
+    struct err ignored; /* a child that is gone pins nothing */
+    if (l->pipe && !engine_leg_send(l, PIPE_DATA, &f, &ignored))
+        log_debug("engine: %s", ignored.text);
+}
+
 static size_t engine_leg_models(void *self, struct api_model *out, size_t out_max)
 {
     struct engine_leg *l = self;

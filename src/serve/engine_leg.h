@@ -58,6 +58,8 @@ void engine_leg_stop(struct engine_leg *l, int64_t grace_ms);
 void engine_leg_close(struct engine_leg *l, int64_t grace_ms);
 
 struct api_provider engine_leg_provider(struct engine_leg *l);
+/* The pin of that name is off, behind whatever was submitted before. */
+void engine_leg_unpin(struct engine_leg *l, str name);
 
 /* Other limits of standing still, from now on. */
 void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load_ms);

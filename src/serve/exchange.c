@@ -63,7 +63,8 @@ static struct contexts_new exchange_context(const struct exchange *x)
 {
     const struct dialect_contexts_state *st = (const struct dialect_contexts_state *)x->st;
     return (struct contexts_new){.ttl_ms = st->ttl_ms, .tokens = st->s.usage.prompt_tokens,
-                                 .cached_tokens = st->s.usage.cached_tokens};
+                                 .cached_tokens = st->s.usage.cached_tokens,
+                                 .has_pin = st->has_pin, .is_pinned = st->pin};
 }
 
 /* A context that was prefilled is saved, with the memory that its messages lie in. */
@@ -493,6 +494,14 @@ void exchange_on_batch(void *ctx, const struct api_batch *b)
     metrics_tokens(x->set->o.metrics, &x->m, ids_count, loop_ms());
     if (!was_queued || !exchange_refuse_late(x))
         exchange_flush(x);
+}
+
+void exchange_done(struct exchange *x)
+{
+    struct api_event ev = {.kind = API_EVENT_DONE, .done = {.reason = API_DONE_EOS}};
+    exchange_note(x, &ev);
+    x->dialect->write_event(&x->out, x->st, 0, &ev);
+    exchange_flush(x);
 }
 
 /* --- waits --------------------------------------------------------------------------------- */

@@ -57,12 +57,25 @@ static void exchange_read_normalise(struct exchange *x)
                                             count)};
 }
 
+/* A change of a context is asked of its own model, with its own messages. */
+static void exchange_read_recall_context(struct exchange *x)
+{
+    struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
+    const struct limits_key *key = x->call->key;
+    const struct contexts_asker who = {x->rq.scope, !key || (key->scopes & LIMITS_SCOPE_ADMIN)};
+    if (x->dialect != &dialect_contexts || !st->is_change)
+        return;
+    if (contexts_recall(x->set->o.contexts, &who, st->id, loop_ms(), &x->rq, &x->saves))
+        st->is_known = true;
+}
+
 static void exchange_read_fill(struct exchange *x)
 {
     const struct exchange_options *o = &x->set->o;
     struct api_request *rq = &x->rq;
     rq->id = ++x->set->last_id;
     exchange_read_owner(x, x->call->key);
+    exchange_read_recall_context(x);
     const struct quota_rules *agent = limits_rules_of(x->call->limits, rq->agent);
     quota_fill(rq, agent);
     quota_fill(rq, x->call->key ? &x->call->key->rules : NULL);
@@ -191,12 +204,31 @@ static bool exchange_read_context(struct exchange *x, struct api_error *e)
     if (x->dialect != &dialect_contexts)
         return true;
     struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
-    st->ttl_ms = st->ttl_ms ? st->ttl_ms : x->set->o.context_ttl_ms;
-    x->kept = (struct contexts_text){rq->messages, rq->tools, rq->messages_count,
-                                     rq->tools_count};
     const struct contexts_new n = {.scope = rq->scope, .id = st->id, .model = x->model,
                                    .content = st->content};
-    return contexts_begin(s, &n, loop_ms(), &x->saves, &st->is_known, e);
+    x->kept = *rq;
+    if (st->is_change && !x->saves) {
+        str id = str_sub(st->id, 0, 80);
+        id.len = str_utf8_valid(id);
+        return api_error_set(e, ERR_NOT_FOUND, "not_found", STR("id"), "no context %.*s",
+                             STR_ARG(id));
+    }
+    if (!st->is_change) {
+        st->ttl_ms = st->ttl_ms ? st->ttl_ms : x->set->o.context_ttl_ms;
+        if (!contexts_begin(s, &n, loop_ms(), &x->saves, &st->is_known, e))
+            return false;
+    }
+    if (st->pin) {
+        rq->cache = API_CACHE_PIN;
+        rq->context = contexts_pin_name(x->saves);
+    }
+    return true;
+}
+
+static bool exchange_read_is_done(const struct exchange *x)
+{
+    return x->dialect == &dialect_contexts &&
+           !dialect_contexts_computes((const struct dialect_contexts_state *)x->st);
 }
 
 /* It was read: ask for its answer. */
@@ -211,6 +243,8 @@ static void exchange_read_submit(struct exchange *x)
     metrics_begin(x->set->o.metrics, &x->m, &x->rq, x->model);
     if (!has_room) {
         exchange_fail(x, &e);
+    } else if (exchange_read_is_done(x)) {
+        exchange_done(x);
     } else if (quota_may_start(&x->ticket)) {
         exchange_read_give(x);
     } else { /* BEHAVIOUR 8.4: over max_running a request waits */

@@ -65,8 +65,8 @@ struct exchange {
     struct arena lent;       /* what replay put into rq */
     struct transcript said;  /* the reply, for replay; nothing if it is not kept */
     struct context *forks;   /* stands before its messages; NULL: none */
-    struct context *saves;   /* POST /v1/contexts: the one; NULL otherwise */
-    struct contexts_text kept; /* saves: what is kept, in arena */
+    struct context *saves;   /* POST, PATCH /v1/contexts: the one; NULL otherwise */
+    struct api_request kept; /* saves: rq as it was read, in arena */
     bool is_saved;           /* saves: prefilled */
 };
 
@@ -87,6 +87,8 @@ void exchange_fail(struct exchange *x, const struct api_error *why);
 /* The timer for what is due next. */
 void exchange_arm(struct exchange *x);
 void exchange_on_batch(void *ctx, const struct api_batch *b);
+/* Nobody has to compute anything for it: it is done. */
+void exchange_done(struct exchange *x);
 /* Sequences that the model runs at once; 1 while nobody knows. */
 uint32_t exchange_slots(const struct exchange *x);
 /* By the completions of its model, for whoever is told 503; 0: not measured. */

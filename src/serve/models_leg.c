@@ -483,6 +483,13 @@ size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *ou
     return count;
 }
 
+void models_leg_unpin(struct models_leg *m, str model, str name)
+{
+    for (uint32_t i = 0; i < m->room.count; i++)
+        if (m->room.models[i]->leg && str_eq(m->room.models[i]->entry.name, model))
+            engine_leg_unpin(m->room.models[i]->leg, name);
+}
+
 uint64_t models_leg_swaps(const struct models_leg *m) { return m->room.swaps; }
 
 struct engine_leg_counts models_leg_counts(const struct models_leg *m)

@@ -147,6 +147,8 @@ struct models_leg_resident {
 /* Fills at most out_max rows, returns how many there are. */
 size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *out,
                             size_t out_max);
+/* In the child of that model, if there is one, the pin of that name is off. */
+void models_leg_unpin(struct models_leg *m, str model, str name);
 /* Loads that took another model's place, since open. */
 uint64_t models_leg_swaps(const struct models_leg *m);
 /* Of all children since open, those that are gone too. */

@@ -2,7 +2,6 @@
 
 #include "base/json.h"
 #include "serve/contexts.h"
-#include "serve/path_body.h"
 
 #define PATH_CONTEXTS_MAX ((size_t)16 << 20) /* bytes of an answer */
 
@@ -52,41 +51,6 @@ void path_contexts_show(struct server *s, struct http_conn *c)
     else
         path_contexts_none(s, c);
     buf_deinit(&out);
-}
-
-/* pin and warm are refused unless they ask for nothing. */
-static bool path_contexts_read(struct http_conn *c, int64_t *ttl_ms, struct api_error *e)
-{
-    static const char *const later[] = {"pin", "warm"};
-    struct json body;
-    if (!path_body_open(c, &body, e))
-        return false;
-    for (size_t i = 0; i < countof(later); i++) {
-        struct json v = json_member(body, later[i]);
-        bool asks = json_kind(v) > JSON_KIND_NULL;
-        if (asks && !json_bool(v, &asks))
-            return path_body_wrong(e, later[i], "a boolean");
-        if (asks)
-            return api_error_set(e, ERR_UNSUPPORTED, "", str_of(later[i]),
-                                 "%s: not implemented yet", later[i]);
-    }
-    struct json ttl = json_member(body, "ttl");
-    if (json_kind(ttl) <= JSON_KIND_NULL)
-        return api_error_set(e, ERR_REQUEST, "", STR("ttl"), "ttl: required, nothing else changes");
-    return dialect_contexts_ttl(ttl, ttl_ms, http_conn_arena(c), e);
-}
-
-void path_contexts_change(struct server *s, struct http_conn *c)
-{
-    struct contexts_asker who = path_contexts_asker(c);
-    struct api_error e = {0};
-    int64_t ttl_ms = 0;
-    if (!path_contexts_read(c, &ttl_ms, &e))
-        server_refuse(s, c, &e);
-    else if (contexts_set_ttl(server_contexts(s), &who, path_contexts_id(c), ttl_ms, loop_ms()))
-        path_contexts_show(s, c);
-    else
-        path_contexts_none(s, c);
 }
 
 void path_contexts_delete(struct server *s, struct http_conn *c)

@@ -11,7 +11,6 @@
 
 void path_contexts_list(struct server *s, struct http_conn *c);
 void path_contexts_show(struct server *s, struct http_conn *c);
-void path_contexts_change(struct server *s, struct http_conn *c); /* PATCH: ttl */
 void path_contexts_delete(struct server *s, struct http_conn *c);
 
 #endif

@@ -135,7 +135,6 @@ static const struct path_row rows_of_paths[] = {
     {"POST", "/v1/legs/*", ADMIN, path_legs_force},
     {"GET", "/v1/contexts", INFER, path_contexts_list},
     {"GET", "/v1/contexts/*", INFER, path_contexts_show},
-    {"PATCH", "/v1/contexts/*", INFER, path_contexts_change},
     {"DELETE", "/v1/contexts/*", INFER, path_contexts_delete},
     {"*", "/v1/sessions", INFER, path_not_built},
     {"*", "/v1/sessions/*", INFER, path_not_built},

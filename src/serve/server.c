@@ -432,9 +432,10 @@ static bool server_init(struct server *s, const struct server_options *o, struct
                      server_on_error, server_write_ids}};
     s->o.access.listen = s->listen;
     s->o.access.checks_host = true;
+    const struct contexts_options co = {.loop = o->loop, .models = o->models};
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
-        !misses_open(&s->misses, o->misses_max, e) || !contexts_open(&s->contexts, e) ||
+        !misses_open(&s->misses, o->misses_max, e) || !contexts_open(&s->contexts, &co, e) ||
         !pulls_open(&s->pulls, o->loop, server_on_stores, s, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;

@@ -1,4 +1,7 @@
 """Saved contexts: one prefix under a name, before the messages of any request that names it."""
+import json
+import os
+import signal
 import threading
 import time
 
@@ -173,8 +176,9 @@ def test_what_a_context_cannot_be_is_named(server):
             ({"model": "llama", "messages": rules, "id": "a/b"}, 400, "id: 1 to 64"),
             ({"model": "llama", "messages": rules, "ttl": "soon"}, 400, "ttl: a duration"),
             ({"model": "llama", "messages": rules, "ttl": 0}, 400, "ttl: a duration"),
-            ({"model": "llama", "messages": rules, "pin": True}, 501, "pin: not implemented"),
-            ({"model": "llama", "prompt": "ab"}, 501, "prompt"),
+            ({"model": "llama", "messages": rules, "pin": 1}, 400, "pin: boolean"),
+            ({"model": "llama", "prompt": ["ab"]}, 400, "prompt: string"),
+            ({"model": "llama", "prompt": "ab", "messages": rules}, 400, "not beside messages"),
             ({"model": "llama", "messages": rules, "shoal": {"context": "a"}}, 400, "build on"),
             ({"model": "none", "messages": rules}, 404, "none")):
         r = server.post("/v1/contexts", body)
@@ -186,10 +190,10 @@ def test_what_a_context_cannot_be_is_named(server):
             ("/api/generate", {"prompt": "ab", "raw": True}, 400, "goes before messages")):
         r = server.post(path, {"model": "llama", "shoal": {"context": "a"}, **body})
         assert r.status == status and words.encode() in r.body, r.body
-    for body, status, words in ((b"{}", 400, "ttl: required"), (b'{"ttl": []}', 400, "ttl"),
-                                (b'{"pin": true}', 501, "pin"), (b'{"warm": true}', 501, "warm"),
-                                (b"[", 400, ""), (b"[]", 400, "body: an object expected"),
-                                (b'{"pin": 1}', 400, "pin: a boolean expected")):
+    for body, status, words in ((b"{}", 400, "ttl, pin or warm: required"),
+                                (b'{"ttl": []}', 400, "ttl"), (b'{"pin": 3}', 400, "pin: boolean"),
+                                (b'{"warm": "x"}', 400, "warm: boolean"), (b"[", 400, ""),
+                                (b"[]", 400, "body: an object expected")):
         r = server.request("PATCH", "/v1/contexts/a", body)
         assert r.status == status and words in r.json()["error"]["message"], r.body
 
@@ -212,3 +216,145 @@ def test_past_the_number_of_one_key_more_are_refused_by_name(server):
     save(server, 200, id="c3", text="ab")
     assert server.request("DELETE", "/v1/contexts/c4").status == 204
     save(server, id="one-more", text="ab")
+
+
+def patch(server, context, status=200, headers=None, **body):
+    r = server.request("PATCH", f"/v1/contexts/{context}", json.dumps(body).encode(), headers)
+    assert r.status == status, r.body
+    return r.json()
+
+
+def pages(server):
+    models = server.get("/v1/cache").json()["models"]
+    return models[0].get("pages", {"pinned": 0}) if models else {"pinned": 0}
+
+
+def test_a_pin_is_told_with_its_pages_and_the_limit(server):
+    """That no eviction takes it, the simulator shows: tests/sim/sched_test."""
+    made = save(server, id="kept", pin=True)
+    assert made["pinned"] is True and made["location"] == "device"
+    loose = save(server, id="loose", text="Other rules. " + LONG)
+    assert loose["pinned"] is False
+    wait_until(lambda: pages(server)["pinned"] == made["pages"])
+    wait_until(lambda: server.get("/v1/contexts").json()["pin_limit_tokens"])  # a heartbeat
+    listed = server.get("/v1/contexts").json()
+    assert [c["pinned"] for c in listed["data"]] == [True, False]
+    assert listed["pinned_tokens"] == made["tokens"]
+    assert listed["pin_limit_tokens"] == pages(server)["pin_limit"] * 32
+    assert pages(server)["pinned"] <= pages(server)["pin_limit"] <= pages(server)["total"] / 2
+
+
+def test_a_pin_comes_and_goes(server):
+    made = save(server, id="a")
+    assert made["pinned"] is False
+    assert patch(server, "a", pin=True)["pinned"] is True
+    wait_until(lambda: pages(server)["pinned"] == made["pages"])
+    assert patch(server, "a", pin=True, ttl="1h")["expires_at"] > time.time() + 3000
+    assert patch(server, "a", pin=False)["pinned"] is False
+    fork(server, "chat", "a")  # the child tells its pages after a step
+    wait_until(lambda: pages(server)["pinned"] == 0)
+    save(server, 200, id="a", pin=True)
+    assert server.get("/v1/contexts/a").json()["pinned"] is True
+    save(server, 200, id="a")  # not said: it stays
+    assert server.get("/v1/contexts/a").json()["pinned"] is True
+    assert server.request("DELETE", "/v1/contexts/a").status == 204
+    save(server, id="b", text="x")
+    wait_until(lambda: pages(server)["pinned"] == 0)
+    save(server, id="c", pin=True, ttl="1s")  # ends by its ttl, asked for or not
+    wait_until(lambda: pages(server)["pinned"] > 0)
+    time.sleep(1.6)
+    save(server, 200, id="b", text="x")
+    wait_until(lambda: pages(server)["pinned"] == 0)
+
+
+def test_a_pin_that_its_client_gave_up_is_no_pin(server):
+    body = json.dumps({"model": "llama", "id": "a", "pin": True, "messages": [
+        {"role": "system", "content": LONG * 4}]}).encode()
+    for ms in (1, 5, 20, 60):
+        with server.connect() as s:
+            s.sendall(b"POST /v1/contexts HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                      + str(len(body)).encode() + b"\r\n\r\n" + body)
+            time.sleep(ms / 1000)
+    # Whoever was fast enough is saved and pinned; the others left nothing.
+    save(server, id="b", text="x")
+    saved = [c for c in server.get("/v1/contexts").json()["data"] if c["id"] == "a"]
+    wait_until(lambda: pages(server)["pinned"] == sum(c["pages"] for c in saved))
+
+
+def test_more_pins_than_memory_are_507_and_harm_nobody(home):
+    text = LONG * 4
+    with serving(home, "-model", TINY,
+                 "-config", config(home, "cache: {pin_quota: 0.001}")) as server:
+        first = save(server, id="p0", text="0 " + text, pin=True)
+        limit = wait_until(lambda: server.get("/v1/contexts").json()["pin_limit_tokens"])
+        for i in range(1, limit // first["tokens"] + 2):
+            r = server.post("/v1/contexts", {
+                "model": "llama", "id": f"p{i}", "pin": True,
+                "messages": [{"role": "system", "content": f"{i} {text}"}]})
+            if r.status != 201:
+                break
+        assert code(r) == (507, "insufficient_storage") and b"cache.pin_quota" in r.body, r.body
+        assert i > 1
+        assert code(server.get(f"/v1/contexts/p{i}")) == (404, "not_found")
+        for dialect in DIALECTS:
+            reply, (cached, _) = fork(server, dialect, "p0")
+            assert reply.status == 200 and cached > 300
+        save(server, id=f"p{i}", text=f"{i} {text}")  # without a pin it is welcome
+        assert patch_code(server, f"p{i}", pin=True) == (507, "insufficient_storage")
+        assert patch(server, "p0", pin=False)["pinned"] is False
+        assert patch(server, f"p{i}", pin=True)["pinned"] is True
+
+
+def patch_code(server, context, **body):
+    return code(server.request("PATCH", f"/v1/contexts/{context}", json.dumps(body).encode()))
+
+
+def test_pins_come_back_in_the_next_child(server):
+    made = save(server, id="a", pin=True)
+    wait_until(lambda: pages(server)["pinned"] == made["pages"])
+    child = server.child()
+    os.kill(child, signal.SIGKILL)
+    fork(server, "chat", "a")  # served by the next one
+    assert server.child() != child
+    wait_until(lambda: pages(server)["pinned"] == made["pages"])
+    wait_until(lambda: server.get("/v1/contexts/a").json()["location"] == "device")
+
+
+def test_warm_computes_what_is_gone(server):
+    made = save(server, id="a")
+    assert patch(server, "a", warm=True)["cached_tokens"] >= made["tokens"] - 32
+    os.kill(server.child(), signal.SIGKILL)
+    again = patch(server, "a", warm=True)
+    assert again["cached_tokens"] == 0 and again["pinned"] is False
+    assert fork(server, "chat", "a")[1][0] >= made["tokens"] - 32
+    assert patch_code(server, "none", warm=True) == (404, "not_found")
+
+
+def test_a_change_of_another_key_s_context_is_404(keyed):
+    save(keyed, headers=bearer("one"), id="a", text="ab")
+    for body in ({"ttl": 5}, {"pin": True}, {"warm": True}, {"pin": False}):
+        r = keyed.request("PATCH", "/v1/contexts/a", json.dumps(body).encode(), bearer("two"))
+        assert code(r) == (404, "not_found"), r.body
+    assert patch(keyed, "a", headers=bearer("ops"), pin=True)["pinned"] is True
+    assert keyed.get("/v1/contexts/a", headers=bearer("one")).json()["pinned"] is True
+
+
+def test_a_context_of_plain_text_goes_before_raw_prompts(server):
+    r = server.post("/v1/contexts", {"model": "llama", "id": "text", "prompt": LONG})
+    assert r.status == 201 and r.json()["tokens"] > 300, r.body
+    more = {"model": "llama", "max_tokens": 8, "temperature": 0}
+    whole = server.post("/v1/completions", {**more, "prompt": LONG + " So we", "shoal": {
+        "cache": "off"}}).json()
+    forked = server.post("/v1/completions", {**more, "prompt": " So we", "shoal": {
+        "context": "text"}}).json()
+    assert forked["choices"][0]["text"] == whole["choices"][0]["text"]
+    assert forked["shoal"]["cache"]["prompt"] == whole["shoal"]["cache"]["prompt"]
+    assert forked["shoal"]["cache"]["cached"] >= r.json()["tokens"] - 32
+    raw = server.post("/api/generate", {"model": "llama", "raw": True, "prompt": " So we",
+                                        "stream": False, "options": {"num_predict": 1},
+                                        "shoal": {"context": "text"}}).json()
+    assert raw["shoal"]["cache"]["prompt"] == whole["shoal"]["cache"]["prompt"]
+    reply, _ = fork(server, "chat", "text")
+    assert reply.status == 400 and b"goes before a raw prompt" in reply.body
+    r = server.post("/v1/completions", {**more, "prompt": [1, 2], "shoal": {"context": "text"}})
+    assert r.status == 400 and b"not of ids" in r.body

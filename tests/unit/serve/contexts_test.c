@@ -13,7 +13,7 @@ static struct contexts *open_set(void)
 {
     struct contexts *s;
     struct err e;
-    assert_true(contexts_open(&s, &e));
+    assert_true(contexts_open(&s, &(struct contexts_options){.loop = NULL}, &e));
     return s;
 }
 
@@ -35,9 +35,9 @@ static void save(struct contexts *s, const struct contexts_new *n, int64_t now_m
     assert_non_null(m);
     m[0].role = API_ROLE_SYSTEM;
     m[1].role = API_ROLE_USER;
-    const struct contexts_text text = {.messages = m, .messages_count = 2};
+    const struct api_request rq = {.messages = m, .messages_count = 2};
     assert_true(contexts_begin(s, n, now_ms, &c, &is_known, &e));
-    contexts_end(s, c, n, &text, &a, now_ms);
+    contexts_end(s, c, n, &rq, &a, now_ms);
     arena_deinit(&a);
 }
 
@@ -181,6 +181,7 @@ static void test_one_deleted_while_it_is_saved_again_is_there_afterwards(void **
     struct contexts_new n = spec("k", "a", "x");
     const struct contexts_asker owner = {STR("k"), false};
     struct api_error e = {0};
+    struct api_request rq = {.id = 7};
     struct context *c;
     struct arena a;
     bool is_known;
@@ -189,8 +190,10 @@ static void test_one_deleted_while_it_is_saved_again_is_there_afterwards(void **
     assert_true(contexts_begin(s, &n, 0, &c, &is_known, &e));
     assert_true(is_known);
     assert_true(contexts_delete(s, &owner, STR("a"), 0));
-    contexts_end(s, c, &n, &(struct contexts_text){.messages = NULL}, &a, 0);
-    assert_true(contexts_set_ttl(s, &owner, STR("a"), 5000, 0));
+    contexts_end(s, c, &n, &(struct api_request){.messages = NULL}, &a, 0);
+    assert_true(contexts_recall(s, &owner, STR("a"), 0, &rq, &c));
+    n.ttl_ms = 5000;
+    contexts_end(s, c, &n, &rq, &a, 0);
     assert_true(contexts_delete(s, &owner, STR("a"), 4999));
     arena_deinit(&a);
     contexts_close(s);
