@@ -28,6 +28,7 @@ static void exchange_read_owner(struct exchange *x, const struct limits_key *key
     }
     if (rq->agent.len == 0)
         rq->agent = key ? rq->owner : STR("anon");
+    rq->agent = arena_copy(a, rq->agent); /* it is counted when the body is gone */
 }
 
 /* Credentials that are not ours: none are configured, or ours came in Shoal-Key. */

@@ -1,4 +1,5 @@
 """/metrics as a strict reader of Prometheus' text format takes it, and what must be in it."""
+import concurrent.futures
 import os
 import re
 
@@ -134,6 +135,25 @@ def test_agents_past_the_limit_are_one(home):
         got = {dict(k[1])["agent"]: v for k, v in series.items()
                if k[0] == "shoal_agent_tokens_total" and dict(k[1])["kind"] == "output"}
         assert got == {"a0": 2, "a1": 2, "other": 6}
+
+
+def test_an_agents_name_is_counted_as_it_was_though_its_body_is_gone(tmp_path):
+    stub = Stub(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of({"a": {"kind": "upstream", "dialect": "openai", "model": "x/ok",
+                                     "url": f"http://127.0.0.1:{stub.port}"}},
+                              [{"match": {}, "legs": ["a"]}]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        def ask(i):
+            assert server.post("/v1/chat/completions", {
+                "model": "m", "user": f"a{i % 4}",
+                "messages": [{"role": "user", "content": "x" * 100 * (i % 9)}]}).status == 200
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(ask, range(200)))
+        _, series = parse(server.get("/metrics").body.decode())
+        agents = {dict(k[1])["agent"] for k in series if k[0] == "shoal_agent_tokens_total"}
+        assert agents == {"a0", "a1", "a2", "a3"}
+    stub.stop()
 
 
 def test_an_unloaded_server_has_metrics_too(home):
