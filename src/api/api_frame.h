@@ -85,6 +85,7 @@ struct api_load {
     str spill;             /* directory of the SSD tier; "": none */
     uint64_t spill_bytes, spill_floor; /* most that it takes; least that stays free beside it */
     uint64_t ram_bytes;    /* of the host tier; 0: auto */
+    uint32_t idle_permille; /* of the time for requests of class idle; 0: none are taken */
 };
 
 struct api_hello { str build_id, version; uint32_t pid; };

@@ -472,7 +472,7 @@ static void io_load(struct api_codec *c, struct api_load *l)
     io_u64(c, &l->memory_bytes);
     uint32_t *const numbers[] = {&l->context, &l->slots, &l->batch, &l->threads,
                                  &l->step_target_ms, &l->loop_tokens, &l->miss_excerpt,
-                                 &l->layers, &l->pin_permille};
+                                 &l->layers, &l->pin_permille, &l->idle_permille};
     for (size_t i = 0; i < countof(numbers); i++)
         io_u32(c, numbers[i]);
     io_enum(c, &l->kv, API_KV_COUNT_);

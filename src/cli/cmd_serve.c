@@ -70,6 +70,7 @@ static bool cmd_serve_load(const struct cmd_serve *s, struct api_load *l, struct
         .batch = cmd_serve_number(s, "engine.batch"),
         .step_target_ms = cmd_serve_auto(s, "engine.step_target"),
         .miss_excerpt = (uint32_t)config_number(config, "cache.miss_excerpt"),
+        .idle_permille = serve_settings_permille(config, "shadow.share"),
         .no_prefix = !config_is(config, "cache.prefix", "auto"),
         .pin_permille = serve_settings_permille(config, "cache.pin_quota"),
     };

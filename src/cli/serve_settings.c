@@ -150,6 +150,7 @@ bool serve_settings_models(struct models_leg_next *o, const struct config *confi
         .load_stall_ms = config_number(config, "deadlines.load_stall"),
         .loop_tokens = serve_settings_number(config, "limits.loop_tokens"),
         .miss_excerpt = serve_settings_number(config, "cache.miss_excerpt"),
+        .idle_permille = serve_settings_permille(config, "shadow.share"),
         .no_prefix = !config_is(config, "cache.prefix", "auto"),
         .pin_permille = serve_settings_permille(config, "cache.pin_quota")};
     return true;

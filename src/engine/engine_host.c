@@ -329,7 +329,7 @@ static bool host_load(struct host *h, const struct api_load *l, struct err *e)
         .model_hash = m->model.model_hash, .loop_tokens = l->loop_tokens,
         .step_target_ms = l->step_target_ms, .pin_permille = l->pin_permille,
         .reserve_tokens = SCHED_RESERVE_TOKENS,
-        .credit = h->o->credit};
+        .credit = h->o->credit, .idle_permille = l->idle_permille};
     if (!sched_init(&h->sched, &o, e))
         return false;
     h->is_loaded = true;
@@ -461,8 +461,10 @@ static int64_t host_wait_ms(const struct host *h)
         return 1;
     if (h->is_draining)
         return HOST_DRAIN_MS;
+    if (!h->is_loaded)
+        return -1;
     /* A disk that does not answer wakes nobody. */
-    return h->is_loaded && sched_tier_is_busy(&h->sched.tier) ? HOST_RESTORE_MS : -1;
+    return sched_tier_is_busy(&h->sched.tier) ? HOST_RESTORE_MS : sched_rest_ms(&h->sched);
 }
 
 static void host_close_model(struct host *h)

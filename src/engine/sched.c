@@ -231,6 +231,47 @@ static void sched_done(struct sched *s, struct seq *q)
         sched_release(s, q);
 }
 
+/* --- class idle ---------------------------------------------------------------------------- */
+
+static bool sched_is_idle(const struct job *j) { return j->rq.priority == API_PRIORITY_IDLE; }
+
+/* Jobs are all of class idle, or none is. */
+static bool sched_has_idle(const struct sched *s)
+{
+    return !list_is_empty(&s->jobs) && sched_is_idle(list_item(s->jobs.next, struct job, link));
+}
+
+static void sched_give_way(struct sched *s, struct job *j)
+{
+    struct err why;
+    if (j->choices && j->seqs[0].slot != SEQ_SLOT_NONE)
+        sched_event(s, API_EVENT_PROGRESS)->progress = (struct api_progress){
+            j->seqs[0].kv_count, j->seqs[0].prompt_count, (float)s->stats.prefill_tokens_per_s};
+    if (s->events.len)
+        sched_emit(s, j, NULL);
+    err_set(&why, ERR_CANCELLED, "request: of class idle, gives way to others");
+    sched_fail(s, j, &why);
+}
+
+/* Before j joins the others. False: it may not. */
+static bool sched_make_way(struct sched *s, const struct job *j)
+{
+    if (sched_is_idle(j))
+        return s->o.idle_permille && (list_is_empty(&s->jobs) || sched_has_idle(s));
+    if (sched_has_idle(s)) {
+        list_each (link, &s->jobs)
+            sched_give_way(s, list_item(link, struct job, link));
+        s->idle_ns = 0;
+    }
+    return true;
+}
+
+int64_t sched_rest_ms(const struct sched *s)
+{
+    int64_t left = s->idle_ns - sched_ns(s);
+    return sched_has_idle(s) && left > 0 ? (left + 999999) / 1000000 : -1;
+}
+
 /* --- the waiting line ---------------------------------------------------------------------- */
 
 /* A resumed reply may already be at its end; choices without a partial ended before. */
@@ -308,6 +349,7 @@ void sched_submit(struct sched *s, struct job *j)
     struct seq_options o = {.vocab = s->o.vocab, .loop_tokens = s->o.loop_tokens};
     struct err why;
     struct api_error refused = {0};
+    bool may_stay = sched_make_way(s, j);
     j->order = s->arrivals++;
     j->share = sched_share_enter(
         s->shares, &(struct sched_share_who){.key = j->rq.owner, .agent = j->rq.agent,
@@ -316,6 +358,11 @@ void sched_submit(struct sched *s, struct job *j)
     j->credit = s->o.credit ? s->o.credit : INT64_MAX / 2;
     j->arrived_ns = j->arrived_ns ? j->arrived_ns : sched_ns(s);
     list_push_last(&s->jobs, &j->link);
+    if (!may_stay) {
+        j->choices = 0;
+        sched_give_way(s, j);
+        return;
+    }
     if (sched_pins_wants(j) && !sched_pins_enter(&s->pins, j, &refused)) {
         j->choices = 0;
         sched_refuse(s, j, &refused);
@@ -397,8 +444,9 @@ static void sched_plan_rows(struct sched *s)
             .is_held = q->job->is_held || q->job->credit <= 0, .admitted = s->admitted[i]};
         decoders += s->runners[i].is_decoder && !s->runners[i].is_held;
     }
-    sched_policy_rows(s->runners, s->o.limits.seqs_max, sched_policy_chunk(&s->pace, decoders),
-                      s->o.limits.rows_max, s->rows);
+    uint32_t chunk = sched_has_idle(s) ? sched_policy_idle_rows(&s->pace)
+                                       : sched_policy_chunk(&s->pace, decoders);
+    sched_policy_rows(s->runners, s->o.limits.seqs_max, chunk, s->o.limits.rows_max, s->rows);
 }
 
 static bool sched_wants_answer(const struct seq *q, uint32_t rows)
@@ -550,7 +598,8 @@ static void sched_measure(struct sched *s, double ms)
     } else {
         double rest = t->decoders_count && ms > s->pace.decode_ms ? ms - s->pace.decode_ms : ms;
         sched_smooth(&s->pace.row_ms, rest / prompt_rows);
-        sched_smooth(&s->stats.prefill_tokens_per_s, prompt_rows * 1000.0 / rest);
+        if (!sched_has_idle(s)) /* small steps say nothing about the prompt of a request */
+            sched_smooth(&s->stats.prefill_tokens_per_s, prompt_rows * 1000.0 / rest);
     }
 }
 
@@ -594,6 +643,8 @@ enum sched_result sched_step(struct sched *s, struct err *e)
     struct step step;
     struct step_out out;
     sched_turn_tier(s);
+    if (sched_rest_ms(s) >= 0)
+        return SCHED_RESULT_IDLE;
     sched_admit(s);
     sched_plan_rows(s);
     if (sched_give_pages(s) == 0)
@@ -605,7 +656,10 @@ enum sched_result sched_step(struct sched *s, struct err *e)
     kv_pool_copied(s->o.pool);
     if (!s->o.backend->wait(s->o.device, s->o.prepared, &out, e))
         return SCHED_RESULT_LOST;
-    sched_measure(s, (double)(sched_ns(s) - begin + 1) / 1e6);
+    int64_t took = sched_ns(s) - begin + 1;
+    sched_measure(s, (double)took / 1e6);
+    if (sched_has_idle(s))
+        s->idle_ns = begin + took + sched_policy_idle_rest(took, s->o.idle_permille);
     sched_after(s, &out);
     sched_count_waiting(s);
     return SCHED_RESULT_WORKED;

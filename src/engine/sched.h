@@ -58,6 +58,7 @@ struct sched_options {
     uint32_t pin_permille;      /* cache.pin_quota */
     uint32_t reserve_tokens;    /* SCHED_RESERVE_TOKENS; less overcommits the pool */
     int64_t credit;             /* bytes a request may be ahead of its reader; 0: endless */
+    uint32_t idle_permille;     /* of the time for requests of class idle; 0: they are refused */
 };
 
 struct sched_stats {
@@ -105,12 +106,15 @@ struct sched {
     const struct seq *blocked; /* head that does not fit, since when, passed how often */
     int64_t blocked_ms;
     uint32_t bypassed;
+    int64_t idle_ns; /* no step of class idle before */
 };
 
 BASE_USE_RESULT bool sched_init(struct sched *s, const struct sched_options *o, struct err *e);
 void sched_deinit(struct sched *s); /* frees every job without a word */
 
-/* Takes the job over: prompt_make has succeeded. */
+/* Takes the job over: prompt_make has succeeded. Jobs of class idle are here only while there are
+ * no others: one that comes later, and all when somebody comes, end with ERR_CANCELLED. What they
+ * had computed stays in the trie. */
 void sched_submit(struct sched *s, struct job *j);
 /* Unknown ids are ignored: the request has just ended. */
 void sched_cancel(struct sched *s, uint64_t id);
@@ -119,9 +123,11 @@ void sched_credit(struct sched *s, uint64_t id, uint32_t bytes);
 void sched_unpin(struct sched *s, str context);
 
 enum sched_result { SCHED_RESULT_IDLE, SCHED_RESULT_WORKED, SCHED_RESULT_LOST };
-/* One step. IDLE: nothing can run until something is submitted, released or cancelled. LOST: the
- * device failed for good; e says why. */
+/* One step. IDLE: nothing can run until something is submitted, released or cancelled, or until
+ * sched_rest_ms has passed. LOST: the device failed for good; e says why. */
 BASE_USE_RESULT enum sched_result sched_step(struct sched *s, struct err *e);
+/* Until class idle may run again; negative: it is not what is waited for. */
+int64_t sched_rest_ms(const struct sched *s);
 
 /* ---- sched_room.c, for sched.c: slots and pages ---- */
 

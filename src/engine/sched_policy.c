@@ -98,6 +98,23 @@ uint32_t sched_policy_rows(const struct sched_runner *r, uint32_t count, uint32_
     return sum;
 }
 
+/* --- work that nobody waits for ------------------------------------------------------------ */
+
+uint32_t sched_policy_idle_rows(const struct sched_pace *p)
+{
+    double rows = p->row_ms > 0 ? SCHED_POLICY_IDLE_MS / p->row_ms : SCHED_POLICY_IDLE_ROWS;
+    if (rows >= p->batch)
+        return p->batch;
+    uint32_t least = (uint32_t)base_min(p->batch, SCHED_POLICY_IDLE_ROWS);
+    return rows > least ? (uint32_t)rows : least;
+}
+
+int64_t sched_policy_idle_rest(int64_t step_ns, uint32_t permille)
+{
+    must(permille >= 1 && permille <= 1000);
+    return step_ns / permille * (1000 - permille);
+}
+
 /* --- a full pool --------------------------------------------------------------------------- */
 
 static bool sched_policy_loses_less(const struct sched_victim *a, const struct sched_victim *b)

@@ -25,6 +25,8 @@
 #define SCHED_POLICY_SHORT_SHARE 8u    /* ... of which it is at most 1/8 */
 #define SCHED_POLICY_ROWS_MIN 32u      /* prompt rows beside decoders, at least */
 #define SCHED_POLICY_PREEMPT_MAX 3u    /* times that one sequence gives way */
+#define SCHED_POLICY_IDLE_MS 20        /* of a step of class idle */
+#define SCHED_POLICY_IDLE_ROWS 16u     /* ... which has at least so many rows */
 
 /* ---- the waiting line ---- */
 struct sched_waiting {
@@ -57,6 +59,12 @@ uint32_t sched_policy_chunk(const struct sched_pace *p, uint32_t decoders);
 /* Fills rows[count]: how many rows each runner gets; returns their sum, at most rows_max. */
 uint32_t sched_policy_rows(const struct sched_runner *r, uint32_t count, uint32_t chunk,
                            uint32_t rows_max, uint32_t *rows);
+
+/* ---- work that nobody waits for ---- */
+/* Prompt rows of a step of class idle: whoever comes meanwhile waits for its end. */
+uint32_t sched_policy_idle_rows(const struct sched_pace *p);
+/* How long to rest after a step of so many ns, so that such steps take `permille` of the time. */
+int64_t sched_policy_idle_rest(int64_t step_ns, uint32_t permille);
 
 /* ---- a full pool ---- */
 struct sched_victim {

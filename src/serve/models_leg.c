@@ -413,6 +413,7 @@ void models_leg_change(struct models_leg *m, const struct models_leg_next *next)
     m->o.load_stall_ms = next->load_stall_ms;
     m->o.load.loop_tokens = next->loop_tokens;
     m->o.load.miss_excerpt = next->miss_excerpt;
+    m->o.load.idle_permille = next->idle_permille;
     m->o.load.no_prefix = next->no_prefix;
     m->o.load.pin_permille = next->pin_permille;
     models_room_change(&m->room);

@@ -110,7 +110,7 @@ struct models_leg_next {
     const struct models_leg_setting *settings;
     uint32_t settings_count;
     int64_t engine_stall_ms, load_stall_ms;
-    uint32_t loop_tokens, miss_excerpt, pin_permille; /* of the next load */
+    uint32_t loop_tokens, miss_excerpt, pin_permille, idle_permille; /* of the next load */
     bool no_prefix;
 };
 /* From now on; what it views lives until the next change. A model that is resident keeps what it

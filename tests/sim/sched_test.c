@@ -67,7 +67,7 @@ static struct world {
     struct client clients[REQUESTS];
     uint32_t clients_count;
     int64_t credit;
-    uint32_t reserve_tokens;
+    uint32_t reserve_tokens, idle_permille;
     uint64_t lost_at;
     uint32_t losses;
 } w;
@@ -214,7 +214,8 @@ static void read_event(struct client *c, struct sim_reply *r, const struct api_e
         expect(w.has_trie ? is_full : ev->error.err.code == ERR_UNSUPPORTED, ev->error.err.text,
                (int64_t)c->rq.id, ev->error.err.code);
         c->was_refused = true;
-    } else if (ev->kind == API_EVENT_ERROR)
+    } else if (ev->kind == API_EVENT_ERROR &&
+               (c->rq.priority != API_PRIORITY_IDLE || ev->error.err.code != ERR_CANCELLED))
         fail(ev->error.err.text, (int64_t)c->rq.id, ev->error.err.code);
 }
 
@@ -244,7 +245,7 @@ static void on_batch(void *ctx, const struct api_batch *b)
         read_event(c, r, &copy.events[i]);
     c->owed += api_batch_weight(b);
     if (c->order.is_over)
-        c->state = CLIENT_DONE;
+        c->state = r->is_done ? CLIENT_DONE : CLIENT_CANCELLED;
 }
 
 static void check_reply(const struct client *c, uint32_t choice)
@@ -328,10 +329,13 @@ static void make_client(struct client *c, uint32_t id, uint32_t context_max)
     rq->ignore_eos = chance(10) && rq->tokens_max;
     rq->logprobs = chance(20) ? 1 + below(5) : 0;
     rq->priority = (enum api_priority)below(API_PRIORITY_COUNT_);
+    if (rq->kind != API_KIND_PREFILL && rq->priority == API_PRIORITY_IDLE)
+        rq->priority = API_PRIORITY_NORMAL;
     rq->scope = str_of(scopes[below(4)]);
     rq->cache = (enum api_cache)below(API_CACHE_PIN);
     if (rq->kind == API_KIND_PREFILL && pin_chance(60)) {
         rq->cache = API_CACHE_PIN;
+        rq->priority = API_PRIORITY_NORMAL;
         rq->context = str_of(pins[chrono_rng_below(&w.pin_rng, countof(pins))]);
     }
     if (chance(30)) {
@@ -419,7 +423,7 @@ static void open_engine(void)
         .pool = &w.pool, .trie = w.has_trie ? &w.trie : NULL, .vocab = w.vocab, .mem = &w.mem,
         .clock = chrono_fake_clock(&w.clock), .sink = {on_batch, NULL}, .model = STR("sim"),
         .credit = w.credit, .reserve_tokens = w.reserve_tokens,
-        .pin_permille = w.pin_permille};
+        .pin_permille = w.pin_permille, .idle_permille = w.idle_permille};
     if (!kv_pool_init(&w.pool, d->pages, w.layout.groups_count, 64, &w.mem, &e) ||
         !kv_trie_init(&w.trie, &w.pool, &w.layout, 8 + below(d->pages[0] + 8), &w.mem, &e) ||
         !sched_init(&w.sched, &o, &e))
@@ -571,6 +575,7 @@ static void open_world(uint64_t seed)
     open_disk(seed);
     w.reserve_tokens = chance(70) ? below(40) : SCHED_RESERVE_TOKENS;
     w.credit = chance(50) ? 400 + below(4000) : 0;
+    w.idle_permille = seed % 5 ? 1 + (uint32_t)(seed * 37 % 1000) : 0;
     w.lost_at = chance(25) ? 1 + below(200) : UINT64_MAX;
     w.clients_count = 1 + below(24);
     for (uint32_t i = 0; i < w.clients_count; i++)
@@ -621,6 +626,18 @@ static void respawn(void)
     }
 }
 
+/* Class idle is alone or not there. */
+static void check_idle(void)
+{
+    uint32_t idle = 0, others = 0;
+    for (uint32_t i = 0; i < w.clients_count; i++) {
+        const struct client *c = &w.clients[i];
+        if (c->state == CLIENT_OPEN)
+            *(c->rq.priority == API_PRIORITY_IDLE ? &idle : &others) += 1;
+    }
+    expect(!idle || !others, "class idle beside others", idle, others);
+}
+
 static bool all_over(void)
 {
     for (uint32_t i = 0; i < w.clients_count; i++)
@@ -647,6 +664,7 @@ static void run(uint64_t seed)
             sched_unpin(&w.sched, pin_chance(50) ? STR("1") : STR("2"));
         check_pages();
         check_pins();
+        check_idle();
         chrono_fake_add_ms(&w.clock, 1 + below(r == SCHED_RESULT_IDLE ? 100 : 30));
     }
     for (uint32_t i = 0; i < w.clients_count; i++)
@@ -914,6 +932,54 @@ static void run_tier_rests(void)
     vocab_free(w.vocab);
 }
 
+/* Class idle: a step costs 2 ms and 0.2 ms a row. It takes its share of the time and no more, in
+ * steps that nobody notices; who comes waits for at most one of them, and finds what they did. */
+static void run_idle(void)
+{
+    struct err e;
+    int64_t worked_ms = 0, longest_ms = 0;
+    open_scene(0, 256, 1200);
+    w.sched.o.idle_permille = 250;
+    w.device.clock = &w.clock;
+    w.device.step_ns = 2000000;
+    w.device.row_ns = 200000;
+    w.clients_count = 2;
+    ask_for(&w.clients[0], 1, 900, 1);
+    w.clients[0].rq.kind = API_KIND_PREFILL;
+    w.clients[0].rq.priority = API_PRIORITY_IDLE;
+    memcpy(w.clients[1].prompt, w.clients[0].prompt, sizeof w.clients[0].prompt);
+    w.clients[1].prompt_count = 900;
+    ask(&w.clients[1], 2, 3);
+    int64_t began_ms = now_ms();
+    submit(&w.clients[0]);
+    while (w.device.rows < 600) {
+        int64_t before_ms = now_ms();
+        enum sched_result r = sched_step(&w.sched, &e);
+        int64_t took_ms = now_ms() - before_ms;
+        worked_ms += took_ms;
+        longest_ms = took_ms > longest_ms ? took_ms : longest_ms;
+        if (r == SCHED_RESULT_IDLE) {
+            expect(sched_rest_ms(&w.sched) > 0, "idle, and nothing wakes it", 0, 0);
+            chrono_fake_add_ms(&w.clock, sched_rest_ms(&w.sched));
+        }
+    }
+    int64_t all_ms = now_ms() - began_ms;
+    expect(worked_ms * 4 <= all_ms + 4 * longest_ms, "class idle takes too much", worked_ms,
+           all_ms);
+    expect(worked_ms * 5 >= all_ms, "class idle takes less than its share", worked_ms, all_ms);
+    expect(longest_ms <= SCHED_POLICY_IDLE_MS + 2, "a step of class idle is long", longest_ms, 0);
+    submit(&w.clients[1]);
+    expect(w.clients[0].state == CLIENT_CANCELLED, "class idle stays beside others", 0, 0);
+    uint64_t rows = w.device.rows;
+    while (!all_over())
+        step_ms();
+    expect(w.device.rows - rows <= 900 - 600 + KV_PAGE_TOKENS + 3, "what class idle did is lost",
+           (int64_t)(w.device.rows - rows), 0);
+    check_reply(&w.clients[1], 0);
+    close_engine();
+    vocab_free(w.vocab);
+}
+
 static void say_seed(void)
 {
     printf("sim: run it again: TEST_SEED=%llu build/tests/sim/sched_test\n",
@@ -938,6 +1004,7 @@ int main(void)
     run_agents(100);
     run_pace();
     run_window();
+    run_idle();
     run_E01_tight_pool();
     run_E26_large_among_small();
     run_tier_rests();

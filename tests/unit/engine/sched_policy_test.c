@@ -172,6 +172,23 @@ static void test_a_low_one_in_need_goes_itself_before_a_high_one(void **state)
     assert_int_equal(sched_policy_victim(v, 2, 0), 1);
 }
 
+static void test_a_step_that_nobody_waits_for_is_short_and_rests_by_its_share(void **state)
+{
+    (void)state;
+    struct sched_pace p = {.batch = 512};
+    assert_int_equal(sched_policy_idle_rows(&p), SCHED_POLICY_IDLE_ROWS); /* nothing is measured */
+    p.row_ms = 0.5;
+    assert_int_equal(sched_policy_idle_rows(&p), 40);
+    p.row_ms = 30; /* the least, or it would never end */
+    assert_int_equal(sched_policy_idle_rows(&p), SCHED_POLICY_IDLE_ROWS);
+    p.row_ms = 0.001;
+    assert_int_equal(sched_policy_idle_rows(&p), 512);
+    p.batch = 8;
+    assert_int_equal(sched_policy_idle_rows(&p), 8);
+    assert_int_equal(sched_policy_idle_rest(20000000, 250), 60000000);
+    assert_int_equal(sched_policy_idle_rest(20000000, 1000), 0);
+}
+
 static void test_of_equals_the_youngest_gives_way(void **state)
 {
     (void)state;
@@ -194,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_a_step_never_holds_more_than_its_rows),
         cmocka_unit_test(test_E27_the_victim_loses_least_and_is_of_the_lowest_class),
         cmocka_unit_test(test_a_low_one_in_need_goes_itself_before_a_high_one),
+        cmocka_unit_test(test_a_step_that_nobody_waits_for_is_short_and_rests_by_its_share),
         cmocka_unit_test(test_of_equals_the_youngest_gives_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
