@@ -584,8 +584,14 @@ static bool config_legs_read_legs(struct config_legs *r, const struct config_yam
 static bool config_legs_read_shadow(struct config_legs *r, const struct config_yaml *n,
                                     struct err *e)
 {
-    (void)r;
-    return err_set(e, ERR_UNSUPPORTED, "warming %.*s is not built yet", STR_ARG(n->text));
+    uint32_t leg = 0;
+    if (!config_legs_find(r, n->text, &leg, e))
+        return false;
+    if (r->rows[leg].kind != LEG_KIND_ENGINE)
+        return err_set(e, ERR_CONFIG, "%.*s is an upstream: an engine leg can be kept warm",
+                       STR_ARG(str_sub(n->text, 0, 60)));
+    r->route->shadow = (int32_t)leg;
+    return true;
 }
 
 static const struct config_legs_field config_legs_route_fields[] = {
@@ -643,7 +649,8 @@ bool config_legs_load(struct legs_config *out, const struct config *c, struct ar
         .all_open_wait_ms = config_number(c, "deadlines.all_open_wait"),
         .probes_free = config_bool(c, "probes.free"),
         .probes_paid = config_bool(c, "probes.paid"),
-        .probes_per_hour = (uint32_t)config_number(c, "probes.per_hour")};
+        .probes_per_hour = (uint32_t)config_number(c, "probes.per_hour"),
+        .shadow_min_tokens = (uint32_t)config_number(c, "shadow.min_tokens")};
     for (const struct config_yaml *n = legs ? legs->first : NULL; n; n = n->next)
         config_legs_leg(&r, n);
     for (const struct config_yaml *n = routes ? routes->first : NULL; n; n = n->next)

@@ -334,6 +334,19 @@ static bool attempt_fill(struct attempt *a, uint32_t i, enum transcript_how *how
     return true;
 }
 
+/* The route's shadow reads along: the prompt, then the reply that the client has got. */
+static void attempt_warm(const struct attempt *a, const struct transcript *reply)
+{
+    if (a->route->shadow < 0)
+        return;
+    const struct router_entry entry = {.leg = (uint32_t)a->route->shadow, .model = STR("")};
+    const struct shadow_ask ask = {.rq = a->rq, .leg = legs_row_name(a->g, entry.leg),
+                                   .model = legs_model_of(a->g, &entry, a->rq->model),
+                                   .key = a->key, .prompt_tokens = a->needs.prompt_tokens,
+                                   .reply = reply};
+    shadow_follow(legs_shadow(a->legs), &ask);
+}
+
 static bool attempt_submit(struct attempt *a, uint32_t i, struct api_error *e)
 {
     struct legs_leg *at = a->at[i];
@@ -357,6 +370,8 @@ static bool attempt_submit(struct attempt *a, uint32_t i, struct api_error *e)
     a->is_resumed = how != TRANSCRIPT_FRESH;
     a->provider = at->leg.provider;
     a->said_ms = a->is_struck ? a->said_ms : a->begun_ms;
+    if (!at->remote)
+        shadow_yield(legs_shadow(a->legs));
     if (at->remote && rehearsal_strikes(r, str_of(at->name), a->rq->agent))
         a->provider = rehearsal_provider(r, &at->leg.provider);
     if (!p->submit(p->self, &a->sub, (struct api_sink){attempt_on_batch, a}, e)) {
@@ -366,6 +381,8 @@ static bool attempt_submit(struct attempt *a, uint32_t i, struct api_error *e)
     }
     if (a->has_script)
         transcript_begin(&a->script, how, &at->leg);
+    if (at->remote && a->number == 1)
+        attempt_warm(a, NULL);
     if (a->is_held)
         p->hold(p->self, a->sub.id, true);
     return true;
@@ -722,6 +739,8 @@ static void attempt_on_batch(void *ctx, const struct api_batch *b)
     if (is_over) {
         attempt_count_struck(a, REHEARSAL_END_OVER);
         attempt_leave(a, HEALTH_CLASS_OK, NULL);
+        if (at->remote && a->has_script)
+            attempt_warm(a, &a->script);
         a->depth++;
         attempt_end(a);
         up.request_id = a->rq->id;

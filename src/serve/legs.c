@@ -26,7 +26,7 @@ struct legs_generation {
     struct router_rules rules;
     int64_t all_open_wait_ms;
     bool probes_free, probes_paid;
-    uint32_t probes_per_hour;
+    uint32_t probes_per_hour, shadow_min_tokens;
     struct list legs; /* of struct legs_leg */
     uint32_t legs_count;
 };
@@ -53,6 +53,7 @@ struct legs {
     uint32_t failovers_count;
     uint64_t failovers_other;
     struct probes probes;
+    struct shadow shadow;
     int64_t asked_ms; /* the last request that a route was for */
 };
 
@@ -149,6 +150,7 @@ bool legs_prepare(struct legs *l, const struct legs_config *c, struct legs_gener
     g->probes_free = c->probes_free;
     g->probes_paid = c->probes_paid;
     g->probes_per_hour = c->probes_per_hour;
+    g->shadow_min_tokens = c->shadow_min_tokens;
     list_init(&g->legs);
     arena_init(&g->arena, LEGS_ARENA_MAX);
     if (!legs_fill(l, g, c, e)) {
@@ -492,6 +494,7 @@ bool legs_open(struct legs **out, const struct legs_options *o, struct err *e)
     l->o = *o;
     l->local = models_leg_provider(o->models);
     probes_init(&l->probes, l);
+    shadow_init(&l->shadow, o->models);
     l->sticky.rows = calloc(STICKY_ROWS, sizeof *l->sticky.rows);
     map_init(&l->attempts, LEGS_REQUESTS_MAX);
     digest_random(&seed, sizeof seed);
@@ -515,6 +518,7 @@ void legs_close(struct legs *l)
         return;
     must(l->attempts.count == 0);
     loop_timer_close(&l->tick);
+    shadow_close(&l->shadow);
     probes_close(&l->probes);
     legs_unref(l->now);
     rehearsal_close(l->rehearsal);
@@ -544,6 +548,7 @@ void legs_apply(struct legs *l, struct legs_generation *g)
     }
     g->is_applied = true;
     l->now = g;
+    l->shadow.min_tokens = g->shadow_min_tokens;
     legs_unref(old);
 }
 
@@ -647,6 +652,7 @@ bool legs_is_back(const struct legs *l, const struct api_request *rq)
 }
 struct loop *legs_loop(const struct legs *l) { return l->o.loop; }
 struct rehearsal *legs_rehearsal(struct legs *l) { return l->rehearsal; }
+struct shadow *legs_shadow(struct legs *l) { return &l->shadow; }
 struct chrono_rng *legs_rng(struct legs *l) { return &l->rng; }
 int64_t legs_wait_ms(const struct legs_generation *g) { return g->all_open_wait_ms; }
 bool legs_has_routes(const struct legs *l) { return l->now->rules.routes_count > 0; }
@@ -698,6 +704,8 @@ static bool legs_submit(void *self, const struct api_request *rq, struct api_sin
         return api_error_set(e, ERR_REQUEST, "", STR("shoal.leg"),
                              "no route for this request, so %.*s is no leg of it",
                              STR_ARG(str_sub(rq->leg, 0, 80)));
+    if (rq->kind < API_KIND_LIST || rq->kind > API_KIND_PS)
+        shadow_yield(&l->shadow);
     return l->local.submit(l->local.self, rq, sink, e);
 }
 
@@ -774,6 +782,8 @@ static void legs_write_probes(struct legs *l, struct buf *out)
     }
     legs_put_head(out, "probe_tokens_total", "counter", "Tokens that billed probes took.");
     buf_printf(out, "shoal_probe_tokens_total %llu\n", (unsigned long long)l->probes.tokens);
+    legs_put_head(out, "shadow_tokens_total", "counter", "Tokens that warming has computed.");
+    buf_printf(out, "shoal_shadow_tokens_total %llu\n", (unsigned long long)l->shadow.tokens);
 }
 
 void legs_write_metrics(struct legs *l, struct buf *out)

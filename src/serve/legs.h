@@ -2,7 +2,7 @@
  *
  * Owns:      the legs in use with their breakers and health, routes, the sessions' pins, free
  *            checks, forced states, counters of failover; swapping all of it for a new
- *            configuration. Billed probes by `probes`.
+ *            configuration. Billed probes by `probes`, warming by `shadow`.
  * Not:       one request's way over the legs (attempt), the choice itself (route), an upstream's
  *            protocol (remote_leg), keeping states over a restart (run_state).
  * Invariant: a request that no route matches goes to the local models as if there were no legs. A
@@ -35,6 +35,7 @@
 #include "serve/probes.h"
 #include "serve/rehearsal.h"
 #include "serve/remote_leg.h"
+#include "serve/shadow.h"
 
 #define LEGS_MAX 64u
 #define LEGS_ROUTES_MAX 256u
@@ -65,6 +66,7 @@ struct legs_config {
     int64_t all_open_wait_ms;
     bool probes_free, probes_paid;
     uint32_t probes_per_hour; /* at most PAID_PER_HOUR_MAX */
+    uint32_t shadow_min_tokens;
 };
 
 struct legs;
@@ -143,6 +145,7 @@ struct api_provider legs_local(const struct legs *l);
 bool legs_is_back(const struct legs *l, const struct api_request *rq);
 struct loop *legs_loop(const struct legs *l);
 struct rehearsal *legs_rehearsal(struct legs *l);
+struct shadow *legs_shadow(struct legs *l);
 struct chrono_rng *legs_rng(struct legs *l);
 int64_t legs_wait_ms(const struct legs_generation *g); /* all_open_wait */
 const struct router_route *legs_route(const struct legs_generation *g, uint32_t index);

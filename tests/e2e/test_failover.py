@@ -612,7 +612,9 @@ def test_fleet_of_150_agents_on_a_cloud_that_hangs_at_a_random_moment(tmp_path):
     ("routes: [{legs: []}]", "at least one leg"),
     ("routes: [{legs: ['local:m', 'local:m']}]", "stands twice"),
     ("routes: [{match: {modle: x}, legs: ['local:m']}]", 'routes[0].match.modle: unknown field'),
-    ("routes: [{legs: ['local:m'], shadow: x}]", "not built yet"),
+    ("routes: [{legs: ['local:m'], shadow: x}]", 'there is no leg "x"'),
+    ("legs: {a: {kind: upstream, dialect: openai, url: 'http://127.0.0.1:9'}}\n"
+     "routes: [{legs: [a], shadow: a}]", "a is an upstream: an engine leg can be kept warm"),
 ])
 def test_a_wrong_leg_or_route_is_refused_by_name(shoal, home, text, want):
     path = home / "c.yaml"
