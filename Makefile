@@ -69,7 +69,7 @@ endif
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
-        bench-serve bench-agents \
+        bench-serve bench-agents bench-route \
         bench-tok bench-grammar test-schema run install dist deb wheel clean \
         soak kill-engine FORCE
 .DELETE_ON_ERROR:
@@ -406,6 +406,16 @@ bench-serve: $(SERVE_MADE) models ## a fleet, beside llama.cpp's server: ROUNDS=
 bench-agents: $(BUILD)/shoal $(PEER_SERVER) models ## prefixes of a fleet: AGENTS=16
 	@bench/agents/agents.py -agents $(or $(AGENTS),16) -steps $(or $(STEPS),14) \
 	    -seed $(or $(SEED),1) -peer $(PEER_SERVER) $(or $(MODEL),$(SERVE_MODEL))
+
+# What passing a stream on costs; litellm from PyPI in a venv of its own, once.
+LITELLM = $(BUILD)/venv-litellm
+$(LITELLM)/ok: bench/route/requirements.txt
+	@echo "  VENV   $(LITELLM)"
+	@$(PYTHON) -m venv $(LITELLM)
+	@$(LITELLM)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+bench-route: $(BUILD)/shoal $(BUILD)/bench/route/passthrough $(LITELLM)/ok ## beside litellm's proxy
+	@bench/route/passthrough.py -litellm $(LITELLM)
 
 # English and code of this repository, one megabyte; the peers: bench/tok/tok_peer.py.
 $(BUILD)/bench/%: bench/%.c $(LIB)
