@@ -1,6 +1,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "base/file.h"
 #include "cli/cmd.h"
 #include "cli/stub_upstream.h"
 
@@ -33,10 +34,12 @@ static bool cmd_stub_run(struct cmd_context *c, struct err *e)
         return false;
     signal(SIGPIPE, SIG_IGN);
     snprintf(listen, sizeof listen, "127.0.0.1:%u", (unsigned)cmd_number(c, "port"));
-    const struct stub_upstream_options o = {
+    struct stub_upstream_options o = {
         .loop = l, .listen = str_of(listen), .seed = (uint64_t)cmd_number(c, "seed"),
         .words = (uint32_t)cmd_number(c, "words"), .gap_ms = (uint32_t)cmd_number(c, "gap")};
-    bool ok = cmd_stub_serve(l, &o, cmd_text(c, "fault"), e);
+    str path = cmd_text(c, "text");
+    bool ok = (!path.len || file_read(&o.text, path.p, STUB_UPSTREAM_TEXT_MAX, c->arena, e)) &&
+              cmd_stub_serve(l, &o, cmd_text(c, "fault"), e);
     loop_close(l);
     return ok;
 }
@@ -48,6 +51,8 @@ static const struct cmd_flag cmd_stub_flags[] = {
      .standard = "1", .help = "decides the text"},
     {.name = "words", .value = "N", .spec = {.type = CONFIG_TYPE_INT, .min = 1, .max = 100000},
      .standard = "40", .help = "of a whole reply"},
+    {.name = "text", .value = "PATH", .spec = {.type = CONFIG_TYPE_TEXT}, .standard = "",
+     .help = "a file that is said instead of numbered words"},
     {.name = "gap", .value = "MS", .spec = {.type = CONFIG_TYPE_INT, .max = 60000},
      .standard = "0", .help = "between two words"},
     {.name = "fault", .value = "FAULT", .spec = {.type = CONFIG_TYPE_TEXT}, .standard = "",

@@ -74,9 +74,37 @@ struct stub_upstream {
 
 /* --- the text ------------------------------------------------------------------------------- */
 
+/* Takes the next word of a given text, with the blanks before it: a cut behind a word is one
+ * between tokens of most models. */
+static str stub_text_word(str *rest)
+{
+    size_t n = 0;
+    while (n < rest->len && (rest->p[n] == ' ' || rest->p[n] == '\n'))
+        n++;
+    while (n < rest->len && rest->p[n] != ' ' && rest->p[n] != '\n')
+        n++;
+    str word = str_sub(*rest, 0, n);
+    *rest = str_from(*rest, n);
+    return word;
+}
+
+static uint32_t stub_text_words(str text)
+{
+    uint32_t n = 0;
+    for (; text.len; n++)
+        stub_text_word(&text);
+    return n;
+}
+
 /* "k0007 ", with letters of two and four bytes among them; no two are equal. */
 static str stub_word(const struct stub_upstream *s, uint32_t i, char out[32])
 {
+    if (s->o.text.len) {
+        str rest = s->o.text, word = STR("");
+        for (uint32_t k = 0; k <= i; k++)
+            word = stub_text_word(&rest);
+        return word;
+    }
     static const char *const marks[] = {"", "", "", "\xc3\xa4", "", "\xf0\x9f\x90\x9f", "", "\n"};
     int n = snprintf(out, 32, "%c%04u%s ", (char)('a' + s->o.seed % 26), i,
                      marks[(s->o.seed + i) % countof(marks)]);
@@ -647,6 +675,8 @@ bool stub_upstream_open(struct stub_upstream **out, const struct stub_upstream_o
     if (!s)
         return err_set(e, ERR_MEMORY, "stub: no memory");
     s->o = *o;
+    if (o->text.len)
+        s->o.words = stub_text_words(o->text);
     list_init(&s->calls);
     buf_init(&s->last, STUB_LAST_MAX);
     struct http_server_options http = {

@@ -4,9 +4,10 @@
  * Not:       protocols (dialect: the server direction writes every reply), what a fault must lead
  *            to (drill, tests).
  * Invariant: the text is a function of the seed alone: numbered words, so that each lost or
- *            repeated one shows. A request that ends in an unfinished turn of the assistant gets
- *            the rest of the same text. A fault is chosen by the model's name behind its last '/',
- *            or for all requests (stub_upstream_set).
+ *            repeated one shows; or it is given, so that an engine that would say the same can go
+ *            on. A request that ends in an unfinished turn of the assistant gets the rest of the
+ *            same text. A fault is chosen by the model's name behind its last '/', or for all
+ *            requests (stub_upstream_set).
  *
  *     model "x/stall=12": twelve words, then silence      "x" or "x/ok": the whole text
  *
@@ -31,7 +32,8 @@
  * | think, call | reasoning first; a call of the first tool |
  *
  * Thread:    the loop's.
- * Limits:    STUB_UPSTREAM_BODY_MAX of a request; 4,096 connections.
+ * Limits:    STUB_UPSTREAM_BODY_MAX of a request, STUB_UPSTREAM_TEXT_MAX of a given text; 4,096
+ *            connections.
  */
 #ifndef SHOAL_CLI_STUB_UPSTREAM_H
 #define SHOAL_CLI_STUB_UPSTREAM_H
@@ -41,6 +43,7 @@
 #include "wire/loop.h"
 
 #define STUB_UPSTREAM_BODY_MAX ((size_t)64 << 20)
+#define STUB_UPSTREAM_TEXT_MAX ((size_t)64 << 10)
 
 struct stub_upstream;
 struct stub_upstream_options {
@@ -48,6 +51,7 @@ struct stub_upstream_options {
     str listen;      /* "127.0.0.1:0" */
     uint64_t seed;
     uint32_t words;  /* of a whole reply */
+    str text;        /* instead of numbered words: it is said whole; the caller keeps it */
     uint32_t gap_ms; /* between two words; 0: as fast as they are taken */
 };
 BASE_USE_RESULT bool stub_upstream_open(struct stub_upstream **out,
