@@ -207,6 +207,8 @@ static bool open_block(struct buf *out, struct dialect_state *st, enum dialect_a
     const struct dialect_call *call = &st->choices[0].call;
     if (!close_block(out, st))
         return false;
+    if (kind != ANTHROPIC_CALL)
+        dialect_write_drop_call(st, 0);
     own(st)->open = kind;
     own(st)->open_from = st->choices[0].calls.len;
     own(st)->hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a: pieces do not show in it */

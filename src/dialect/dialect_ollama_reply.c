@@ -351,6 +351,8 @@ void dialect_ollama_reply_event(struct buf *out, struct dialect_state *st, uint3
     bool is_text = own(st)->kind < API_KIND_LIST;
     if (st->is_over || (st->hides_reasoning && ev->kind == API_EVENT_REASONING))
         return;
+    if (ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING)
+        dialect_write_drop_call(st, choice);
     if (ev->kind == API_EVENT_ERROR) {
         dialect_ollama_reply_error(out, st, &ev->error);
     } else if (!dialect_write_remember(st, choice, ev) ||

@@ -252,6 +252,8 @@ void dialect_openai_reply_event(struct buf *out, struct dialect_state *st, uint3
 {
     if (st->is_over || (st->hides_reasoning && ev->kind == API_EVENT_REASONING))
         return;
+    if (ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING)
+        dialect_write_drop_call(st, choice);
     if (ev->kind == API_EVENT_ERROR) {
         dialect_openai_reply_error(out, st, &ev->error);
     } else if (dialect_raw_takes(st, ev)) {

@@ -359,8 +359,20 @@ static bool close_item(struct buf *out, struct dialect_state *st, const char *st
     return ok;
 }
 
+/* Of a reply that is not streamed: a leg that goes on makes the call again. */
+static void drop_open_call(struct dialect_state *st)
+{
+    if (own(st)->open != RESPONSES_CALL || !st->choices[0].in_call || st->stream)
+        return;
+    dialect_write_drop_call(st, 0);
+    own(st)->open = RESPONSES_NONE;
+    own(st)->items_count--;
+}
+
 static bool open_item(struct buf *out, struct dialect_state *st, enum dialect_responses_item kind)
 {
+    if (kind != RESPONSES_CALL)
+        drop_open_call(st);
     if (own(st)->open == kind && kind != RESPONSES_CALL)
         return true;
     if (!close_item(out, st, "completed"))
@@ -400,9 +412,11 @@ static bool on_call(struct buf *out, struct dialect_state *st, const struct api_
 {
     if (ev->kind == API_EVENT_CALL_END)
         return dialect_write_keep_call(st, 0, ev) && close_item(out, st, "completed");
-    if (ev->kind == API_EVENT_CALL_BEGIN)
+    if (ev->kind == API_EVENT_CALL_BEGIN) {
+        drop_open_call(st);
         return close_item(out, st, "completed") && dialect_write_keep_call(st, 0, ev) &&
                open_item(out, st, RESPONSES_CALL);
+    }
     if (!dialect_write_keep_call(st, 0, ev))
         return false;
     if (st->stream && ev->call.args.len)

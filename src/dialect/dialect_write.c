@@ -125,6 +125,14 @@ bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const st
            call->name_space.len == ev->call.name_space.len;
 }
 
+void dialect_write_drop_call(struct dialect_state *st, uint32_t choice)
+{
+    struct dialect_choice *c = &st->choices[choice];
+    if (c->in_call)
+        c->call.args.len = 0;
+    c->in_call = false;
+}
+
 enum api_done dialect_write_reason(const struct dialect_choice *c, enum api_done reason)
 {
     bool promises = reason == API_DONE_CALLS || reason == API_DONE_TOOL_LIMIT;

@@ -31,6 +31,8 @@ static inline bool dialect_write_is_call(const struct api_event *ev)
 /* A CALL_* event: keeps the call of a choice from its beginning until the next one's, and whether
  * it is open. False when it did not fit. */
 bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const struct api_event *ev);
+/* Text or another call comes while one is open: whoever began it failed, and it is made again. */
+void dialect_write_drop_call(struct dialect_state *st, uint32_t choice);
 /* What a reply may not end with is put right: a finish that promises calls, and none was whole. */
 enum api_done dialect_write_reason(const struct dialect_choice *c, enum api_done reason);
 /* JSON on one line: an event of a stream may not hold line feeds. */

@@ -181,18 +181,38 @@ void transcript_add(struct transcript *t, const struct api_batch *b)
 
 /* --- how to go on -------------------------------------------------------------------------- */
 
+/* A call that is not finished and of which the client, who gets calls whole, has nothing. */
+static struct transcript_part *transcript_hidden(const struct transcript *t,
+                                                 const struct transcript_choice *c)
+{
+    struct transcript_part *last = transcript_last(c);
+    bool is_open = !c->is_done && last && last->kind == API_PART_CALL && !last->is_closed;
+    return t->hides_calls && is_open ? last : NULL;
+}
+
+static bool transcript_shows(const struct transcript *t)
+{
+    if (!t->hides_calls || t->is_full)
+        return t->is_visible;
+    for (uint32_t i = 0; i < t->choices_count; i++)
+        if (t->choices[i].parts_count > (transcript_hidden(t, &t->choices[i]) != NULL))
+            return true;
+    return false;
+}
+
 void transcript_needs(const struct transcript *t, struct leg_needs *n)
 {
-    n->must_continue = t->is_visible;
+    n->must_continue = transcript_shows(t);
     n->model_hash = t->is_full ? 0 : t->model_hash;
     n->in_reasoning = n->in_call = false;
     for (uint32_t i = 0; i < t->choices_count; i++) {
         const struct transcript_choice *c = &t->choices[i];
-        const struct transcript_part *last = transcript_last(c);
+        uint32_t count = c->parts_count - (transcript_hidden(t, c) != NULL);
         if (c->is_done)
             continue;
-        n->in_reasoning = n->in_reasoning || (last && last->kind == API_PART_REASONING);
-        for (uint32_t k = 0; k < c->parts_count; k++)
+        n->in_reasoning = n->in_reasoning ||
+                          (count && c->parts[count - 1].kind == API_PART_REASONING);
+        for (uint32_t k = 0; k < count; k++)
             n->in_call = n->in_call || c->parts[k].kind == API_PART_CALL;
     }
 }
@@ -222,14 +242,17 @@ size_t transcript_bytes(const struct transcript *t)
 static enum transcript_how transcript_how_of(const struct transcript *t, const struct leg *leg)
 {
     struct leg_needs n = {.must_continue = true};
+    bool is_engine = leg->kind == LEG_KIND_ENGINE, may = !t->is_full && !leg->cannot_continue;
     if (!t->is_visible)
         return TRANSCRIPT_FRESH;
-    if (t->is_full || leg->cannot_continue)
-        return TRANSCRIPT_NO;
+    if (may && is_engine && t->model_hash && t->model_hash == leg->model.model_hash)
+        return TRANSCRIPT_TOKENS;
     transcript_needs(t, &n);
-    if (leg->kind == LEG_KIND_ENGINE) {
-        if (t->model_hash && t->model_hash == leg->model.model_hash)
-            return TRANSCRIPT_TOKENS;
+    if (!n.must_continue)
+        return TRANSCRIPT_FRESH;
+    if (!may)
+        return TRANSCRIPT_NO;
+    if (is_engine) {
         bool takes_text = !leg->model.caps || leg->model.caps & API_CAP_CONTINUE_TEXT;
         return takes_text ? TRANSCRIPT_TEXT : TRANSCRIPT_NO;
     }
@@ -239,19 +262,19 @@ static enum transcript_how transcript_how_of(const struct transcript *t, const s
     return leg->goes_on == LEG_CONTINUE_SHOAL || is_in_text ? TRANSCRIPT_TEXT : TRANSCRIPT_NO;
 }
 
-static bool transcript_fill(const struct transcript_choice *c, struct arena *a,
+static bool transcript_fill(const struct transcript_choice *c, uint32_t count, struct arena *a,
                             struct api_message *m)
 {
-    struct api_part *parts = ARENA_ARRAY(a, struct api_part, (size_t)c->parts_count + 1);
+    struct api_part *parts = ARENA_ARRAY(a, struct api_part, (size_t)count + 1);
     if (!parts)
         return false;
-    for (uint32_t i = 0; i < c->parts_count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const struct transcript_part *p = &c->parts[i];
         parts[i] = (struct api_part){.kind = p->kind, .text = buf_view(&p->text), .id = p->id,
                                      .name = p->name, .name_space = p->name_space};
     }
     m->parts = parts;
-    m->parts_count = c->parts_count;
+    m->parts_count = count;
     return true;
 }
 
@@ -276,7 +299,8 @@ enum transcript_how transcript_resume(const struct transcript *t, const struct l
             to->message.ids = (const int32_t *)(const void *)c->ids.p;
             to->message.ids_count = (uint32_t)(c->ids.len / sizeof(int32_t));
         }
-        if (!transcript_fill(c, a, &to->message))
+        bool drops = how == TRANSCRIPT_TEXT && transcript_hidden(t, c);
+        if (!transcript_fill(c, c->parts_count - drops, a, &to->message))
             return TRANSCRIPT_NO;
         out->partials_count++;
     }
@@ -284,9 +308,29 @@ enum transcript_how transcript_resume(const struct transcript *t, const struct l
     return p ? how : TRANSCRIPT_NO;
 }
 
+/* The hidden call is made again: nobody has it. From nothing, no token counts either. */
+static void transcript_drop_calls(struct transcript *t, bool is_fresh)
+{
+    for (uint32_t i = 0; i < t->choices_count; i++) {
+        struct transcript_choice *c = &t->choices[i];
+        struct transcript_part *p = transcript_hidden(t, c);
+        if (p) {
+            t->bytes_used -= base_min(t->bytes_used, p->text.len);
+            c->wide_bytes -= base_min(c->wide_bytes, p->text.len);
+            buf_deinit(&p->text);
+            c->parts_count--;
+        }
+        if (is_fresh)
+            c->wide_bytes = c->tokens_count = 0;
+    }
+    t->is_visible = transcript_shows(t);
+}
+
 void transcript_begin(struct transcript *t, enum transcript_how how, const struct leg *leg)
 {
     t->is_wide = leg->has_wide_pieces;
-    if (how != TRANSCRIPT_TOKENS)
-        transcript_set_model(t, 0);
+    if (how == TRANSCRIPT_TOKENS)
+        return;
+    transcript_set_model(t, 0);
+    transcript_drop_calls(t, how == TRANSCRIPT_FRESH);
 }

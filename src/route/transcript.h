@@ -8,7 +8,9 @@
  *            exactly what the client has, byte for byte. ids are only offered for the model they
  *            were sampled with, and only if no token is missing. A leg that goes on says only what
  *            is new: that is what its `continue` means (BEHAVIOUR 9.6). Nothing is looked for in
- *            the text: a refrain cannot be told from words said again.
+ *            the text: a refrain cannot be told from words said again. A call that is not finished
+ *            and not shown (hides_calls) goes on by its ids, else it is forgotten: the next leg
+ *            makes it again from its start.
  *
  *     leg 1 --batch--> transcript_add --> client
  *       | fails
@@ -49,7 +51,8 @@ struct transcript {
     size_t bytes_used, bytes_max;
     bool is_full;            /* something did not fit: no resume */
     bool is_wide;            /* the leg at hand: has_wide_pieces */
-    bool is_visible;         /* the client has a token: reasoning, content or a call */
+    bool is_visible;         /* something was said: reasoning, content or a call */
+    bool hides_calls;        /* the client gets a call when it is whole; set after init */
 };
 
 BASE_USE_RESULT bool transcript_init(struct transcript *t, uint32_t choices, size_t bytes_max,

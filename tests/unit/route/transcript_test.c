@@ -125,6 +125,62 @@ static void test_an_upstream_goes_on_only_where_its_protocol_can(void **state)
     assert_true(n.must_continue && n.in_call);
 }
 
+static void one_choice(bool hides_calls)
+{
+    struct api_error e;
+    transcript_deinit(&t);
+    assert_true(transcript_init(&t, 1, 4096, &e));
+    t.hides_calls = hides_calls;
+}
+
+static void test_a_call_that_nobody_has_goes_on_by_its_ids_or_is_made_again(void **state)
+{
+    (void)state;
+    struct leg_needs n = {0};
+    one_choice(true);
+    started(7);
+    say(0, API_EVENT_CONTENT, "text", 1);
+    call(API_EVENT_CALL_BEGIN, "");
+    call(API_EVENT_CALL_ARGS, "{\"a\":");
+    transcript_needs(&t, &n);
+    assert_true(n.must_continue && !n.in_call);
+    const struct leg *legs[] = {&engine_other, &shoal, &prefill};
+    for (size_t i = 0; i < sizeof legs / sizeof *legs; i++) {
+        assert_int_equal(transcript_resume(&t, legs[i], &a, &resume), TRANSCRIPT_TEXT);
+        assert_int_equal(resume.partials[0].message.parts_count, 1);
+    }
+    assert_int_equal(transcript_resume(&t, &engine_same, &a, &resume), TRANSCRIPT_TOKENS);
+    assert_int_equal(resume.partials[0].message.parts_count, 2);
+    assert_int_equal(transcript_resume(&t, &plain, &a, &resume), TRANSCRIPT_NO);
+    transcript_begin(&t, TRANSCRIPT_TEXT, &prefill);
+    assert_int_equal(transcript_bytes(&t), 4);
+    call(API_EVENT_CALL_BEGIN, "");
+    call(API_EVENT_CALL_ARGS, "{}");
+    call(API_EVENT_CALL_END, "");
+    transcript_needs(&t, &n); /* and what is whole was delivered */
+    assert_true(n.in_call);
+    assert_int_equal(transcript_resume(&t, &prefill, &a, &resume), TRANSCRIPT_NO);
+}
+
+static void test_where_a_call_is_all_and_nobody_has_it_any_leg_begins_anew(void **state)
+{
+    (void)state;
+    struct leg_needs n = {0};
+    for (int hides = 0; hides < 2; hides++) {
+        one_choice(hides);
+        call(API_EVENT_CALL_BEGIN, "");
+        call(API_EVENT_CALL_ARGS, "{\"a\":");
+        transcript_needs(&t, &n);
+        assert_int_equal(n.must_continue, !hides);
+        assert_int_equal(transcript_resume(&t, &plain, &a, &resume),
+                         hides ? TRANSCRIPT_FRESH : TRANSCRIPT_NO);
+    }
+    transcript_begin(&t, TRANSCRIPT_FRESH, &plain);
+    assert_int_equal(transcript_bytes(&t), 0);
+    assert_int_equal(transcript_tokens(&t), 0);
+    assert_int_equal(transcript_resume(&t, &prefill, &a, &resume), TRANSCRIPT_FRESH);
+}
+
 static void test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong(void **state)
 {
     (void)state;
@@ -185,6 +241,8 @@ int main(void)
         FRESH(test_the_same_model_goes_on_from_its_ids_another_from_the_text),
         FRESH(test_a_choice_that_ended_is_left_out),
         FRESH(test_an_upstream_goes_on_only_where_its_protocol_can),
+        FRESH(test_a_call_that_nobody_has_goes_on_by_its_ids_or_is_made_again),
+        FRESH(test_where_a_call_is_all_and_nobody_has_it_any_leg_begins_anew),
         FRESH(test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong),
         FRESH(test_ids_of_another_model_replace_the_old_ones),
         FRESH(test_pieces_that_are_no_tokens_never_use_up_a_limit),
