@@ -284,6 +284,7 @@ struct api_request {
     const struct api_header *headers; /* allow-list, e.g. anthropic-beta */
     uint32_t headers_count;
     const struct api_secret *client_key; /* passthrough */
+    uint32_t cache_s; /* a cloud's prompt cache is to live so long; 0: unsaid */
     bool hands_back; /* an engine that dies ends it at once: another leg may go on */
 };
 

@@ -452,7 +452,7 @@ static const struct dialect_field fields[] = {
     {"metadata", READ(read_metadata)},
     {"store", IGNORED},
     {"verbosity", IGNORED},
-    {"prompt_cache_retention", IGNORED},
+    {"prompt_cache_retention", READ(dialect_read_retention)},
     {"web_search_options", IGNORED},
     {"modalities", READ(read_modalities)},
     {"audio", REFUSED},

@@ -478,7 +478,7 @@ static const struct dialect_field fields[] = {
     {"max_tool_calls", IGNORED},
     {"client_metadata", IGNORED},
     {"stream_options", IGNORED},
-    {"prompt_cache_retention", IGNORED},
+    {"prompt_cache_retention", READ(dialect_read_retention)},
     {"prompt_cache_options", IGNORED},
     {"context_management", IGNORED},
     {"previous_response_id", READ(read_stored)},

@@ -253,6 +253,14 @@ bool dialect_read_session(struct dialect_read *r, struct json v)
     return read_identity(r, v, &r->rq->session);
 }
 
+bool dialect_read_retention(struct dialect_read *r, struct json v)
+{
+    if (json_text_eq(v, STR("24h")))
+        r->rq->cache_s = 24 * 3600;
+    dialect_read_note_path(r, "ignored_field", v); /* our own cache has its own rules */
+    return true;
+}
+
 bool dialect_read_cache(struct dialect_read *r, struct json v)
 {
     static const char *const names[] = {"keep", "drop", "off"};

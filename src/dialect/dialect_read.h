@@ -100,6 +100,8 @@ BASE_USE_RESULT bool dialect_read_keep_alive(struct dialect_read *r, struct json
 /* Identity from a standard field: what lies outside the set becomes "u-" and a hash. */
 BASE_USE_RESULT bool dialect_read_agent(struct dialect_read *r, struct json v);
 BASE_USE_RESULT bool dialect_read_session(struct dialect_read *r, struct json v);
+/* How long a cloud is to keep the prompt: so long its session stays with it. */
+BASE_USE_RESULT bool dialect_read_retention(struct dialect_read *r, struct json v);
 BASE_USE_RESULT bool dialect_read_cache(struct dialect_read *r, struct json v);
 /* The headers Shoal-* and then the body's object shoal: the last word on what they set. */
 BASE_USE_RESULT bool dialect_read_extensions(struct dialect_read *r, struct json body);

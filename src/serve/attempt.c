@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "dialect/dialect.h"
 #include "route/deadline.h"
 #include "route/transcript.h"
 
@@ -16,7 +17,7 @@
 #define ATTEMPT_RETRY_AFTER_MS 2000
 #define ATTEMPT_LOOK_MS 50  /* a trial or a full leg frees itself without telling */
 #define ATTEMPT_TRIAL_MS 10000 /* BEHAVIOUR 9.5: of tokens */
-#define ATTEMPT_STICKY_MS 3600000 /* 9.2; no cache that a client can ask for lives longer */
+#define ATTEMPT_STICKY_MS 3600000 /* BEHAVIOUR 9.2, or as long as the cache asked for */
 #define ATTEMPT_MEMORY_MAX ((size_t)8 << 20)
 #define ATTEMPT_EVENTS_MORE 4u /* notes beside a leg's events */
 #define ATTEMPT_SHARES_MAX 8u
@@ -375,7 +376,8 @@ static bool attempt_submit(struct attempt *a, uint32_t i, struct api_error *e)
     if (at->remote && rehearsal_strikes(r, str_of(at->name), a->rq->agent))
         a->provider = rehearsal_provider(r, &at->leg.provider);
     if (!p->submit(p->self, &a->sub, (struct api_sink){attempt_on_batch, a}, e)) {
-        a->class_ = health_class_of(e);
+        bool cannot = a->is_resumed && e->err.code == ERR_UNSUPPORTED; /* its protocol has no way */
+        a->class_ = cannot ? HEALTH_CLASS_CONTINUE : health_class_of(e);
         attempt_leave(a, a->class_, e);
         return false;
     }
@@ -561,10 +563,11 @@ static void attempt_on_error(struct attempt *a, const struct api_error *error)
     uint32_t i = (uint32_t)a->now;
     struct api_error e = {0};
     a->class_ = health_class_of(error);
-    attempt_keep_error(a, error);
     bool refuses_to_continue = a->class_ == HEALTH_CLASS_REQUEST && a->is_resumed;
     if (refuses_to_continue)
         legs_cannot_continue(a->legs, at);
+    if (!refuses_to_continue || a->why.err.code == ERR_NONE)
+        attempt_keep_error(a, error); /* else the client would hear that its request is wrong */
     if (i == 0)
         snprintf(a->first_reason, sizeof a->first_reason, "%s", health_class_name(a->class_));
     attempt_share_end(a, health_class_name(a->class_));
@@ -638,7 +641,9 @@ static void attempt_on_started(struct attempt *a, const struct api_event *ev,
         to->started.model = a->models[a->now];
     a->is_started = true;
     a->prompt_tokens = to->started.prompt_tokens;
-    sticky_put(legs_sticky(a->legs), a->key, str_of(at->name), a->token_ms + ATTEMPT_STICKY_MS,
+    int64_t cache_ms = (int64_t)a->rq->cache_s * 1000;
+    int64_t sticky_ms = cache_ms > ATTEMPT_STICKY_MS ? cache_ms : ATTEMPT_STICKY_MS;
+    sticky_put(legs_sticky(a->legs), a->key, str_of(at->name), a->token_ms + sticky_ms,
                a->token_ms);
     legs_changed(a->legs);
 }
@@ -797,6 +802,8 @@ static bool attempt_init(struct attempt *a, struct api_error *e)
     if (has_text && !transcript_init(&a->script, api_request_choices(rq), ATTEMPT_BYTES_MAX, e))
         return false;
     a->has_script = has_text;
+    const struct dialect *d = dialect_of(rq->dialect);
+    a->script.hides_calls = !rq->stream || (d && d->family == DIALECT_OLLAMA);
     a->key = router_key(rq->session, rq);
     a->needs = leg_needs_of(rq, leg_estimate_tokens(rq));
     a->is_back = legs_is_back(a->legs, rq);

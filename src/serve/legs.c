@@ -191,6 +191,15 @@ static struct legs_leg *legs_look_up(struct legs_generation *g, uint32_t row, st
     return g->legs_count >= LEGS_MODELS_MAX ? first : NULL; /* the rest shares one state */
 }
 
+/* A shoal is spoken to in any protocol, and goes on only in one that has an unfinished turn. */
+static enum leg_continue legs_goes_on(const struct legs_row *r, const struct dialect_upstream *up)
+{
+    const struct api_resume resume = {.partials_count = 0};
+    const struct api_request rq = {.resume = &resume};
+    bool can = r->goes_on != LEG_CONTINUE_NONE && r->dialect->client->can_continue(up, &rq);
+    return can ? r->goes_on : LEG_CONTINUE_NONE;
+}
+
 static void legs_make_leg(struct legs *l, struct legs_generation *g, struct legs_leg *at)
 {
     const struct legs_row *r = &g->rows[at->row];
@@ -206,6 +215,7 @@ static void legs_make_leg(struct legs *l, struct legs_generation *g, struct legs
         at->remote = g->remotes[at->row];
         at->leg.provider = remote_leg_provider(at->remote);
         at->upstream = *remote_leg_upstream(at->remote);
+        at->leg.goes_on = legs_goes_on(r, &at->upstream);
         at->leg.has_wide_pieces = r->dialect->client->has_wide_pieces;
     } else {
         at->leg.goes_on = LEG_CONTINUE_ENGINE;

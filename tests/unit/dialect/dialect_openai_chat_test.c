@@ -121,6 +121,7 @@ static void test_every_sampling_field_arrives(void **state)
                  "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},"
                  "\"keep_alive\":\"10m\",\"cache\":\"off\",\"priority\":-5,\"max_context\":4096,"
                  "\"prompt_cache_key\":\"s/1\",\"user\":\"Jane Doe\",\"best_of\":8,"
+                 "\"prompt_cache_retention\":\"24h\","
                  "\"chat_template_kwargs\":{\"a\":1,\"b\":\"x\"},\"cache_salt\":\"salt\""));
     if (!q.ok)
         fail_msg("%s", q.e.err.text);
@@ -136,6 +137,7 @@ static void test_every_sampling_field_arrives(void **state)
     assert_true(str_eq_z(r->prediction, "ab") && r->keep_alive_ms == 600000);
     assert_true(r->cache == API_CACHE_OFF && r->priority == API_PRIORITY_HIGH);
     assert_true(r->context_max == 4096 && str_eq_z(r->session, "s/1"));
+    assert_int_equal(r->cache_s, 86400);
     assert_true(str_starts(r->agent, STR("u-")) && r->agent.len == 18);
     assert_true(str_eq_z(r->template_args, "{\"a\":1,\"b\":\"x\"}"));
     assert_true(str_eq_z(r->scope, "salt") && r->given & API_GIVEN(SEED));
