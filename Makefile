@@ -71,7 +71,7 @@ endif
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
         bench-serve bench-agents bench-route \
         bench-tok bench-grammar test-schema run install dist deb wheel clean \
-        soak kill-engine FORCE
+        soak kill-engine test-faults FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -349,6 +349,10 @@ test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(TINY) $(REAL) tiny models
 	@$(RUN_TESTS) -tier long $(KERN) $(TINY) $(REAL) $(SIM)
 	@PULL_KILLS=200 $(E2E)/test_pull.py -k killed
+
+test-faults: $(E2E_BINARIES) $(VENV)/ok models ## each cell of the fault table, and 150 agents
+	FAULTS=all FLEET_AGENTS=150 $(PYTEST) -s --durations=5 tests/e2e/test_fault_table.py \
+	    tests/e2e/test_faults_fleet.py
 
 soak: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## half an hour of 100 agents and kills
 	$(PYTHON) bench/serve/serve.py -only soak -seconds $(or $(SOAK_SECONDS),1800) \

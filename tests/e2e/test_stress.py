@@ -17,14 +17,14 @@ def stress(server, mode, *args, timeout=200):
     return done, json.loads(done.stdout)
 
 
-def test_500_idle_connections_take_less_than_20_mb(home):
+def test_G22_500_idle_connections_take_less_than_20_mb(home):
     with serving(home, TINY) as server:
         _, got = stress(server, "idle", "-pid", str(server.process.pid))
     assert got["connections"] == 500
     assert got["rss_after_kb"] - got["rss_before_kb"] < 20 * 1024
 
 
-def test_a_burst_against_a_full_queue_is_refused_and_nobody_hangs(home):
+def test_G22_a_burst_against_a_full_queue_is_refused_and_nobody_hangs(home):
     """How fast is measured on a quiet machine by `make bench-serve`; here it must end."""
     with serving(home, TINY, "-slots", "4", "-queue", "4") as server:
         done, got = stress(server, "burst", "-hold", "16", "-within", "10000")
