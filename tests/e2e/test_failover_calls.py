@@ -1,0 +1,207 @@
+"""A leg that fails around a tool call (BEHAVIOUR 9.6): made again from its start if the client has
+none of it, else continued inside its arguments by a leg that can, else an error."""
+import json
+
+import pytest
+
+from server import serving
+from test_calls import TOOLS
+from test_failover import CONTINUE, DIALECTS, PATHS, Upstream, config_of, events_of
+
+SAY, TEXT, ARGS = "What is the weather in Bern?", "I look.", '{"city": "Bern", "unit": "C"}'
+HALF = ARGS[:12]
+FUNCTION = TOOLS[0]["function"]
+QUIET = ["probes: {free: false}", "breaker: {failures: 1000, min_requests: 100000}"]
+
+
+def body_of(client, model, stream, is_forced=False):
+    body = {"model": model, "stream": stream, "temperature": 0, "tools": TOOLS,
+            "messages": [{"role": "user", "content": SAY}]}
+    if client == "ollama":
+        body["options"] = {"temperature": body.pop("temperature"), "num_predict": 200}
+        return body
+    if client == "anthropic":
+        body["tools"] = [{"name": FUNCTION["name"], "input_schema": FUNCTION["parameters"]}]
+        forced = {"type": "any"}
+    elif client == "responses":
+        body["input"] = body.pop("messages")
+        body["tools"] = [{"type": "function", **FUNCTION}]
+        forced = "required"
+    else:
+        forced = "required"
+    body["max_output_tokens" if client == "responses" else "max_tokens"] = 200
+    return {**body, **({"tool_choice": forced} if is_forced else {})}
+
+
+class Heard:
+    """What a client has of a reply: text, [name, arguments] in their order, how it ended."""
+
+    def __init__(self, client, reply, stream):
+        assert reply.status == 200, reply.body
+        self.text, self.calls, self.end = "", [], "nothing"
+        if client == "ollama":
+            for line in reply.body.decode().splitlines():
+                self._ollama(json.loads(line))
+        elif stream:
+            for e in events_of(reply.body):
+                getattr(self, "_" + client)(e)
+        else:
+            getattr(self, f"_{client}_whole")(json.loads(reply.body))
+
+    def _ollama(self, e):
+        message = e.get("message", {})
+        self.text += message.get("content", "")
+        self.calls += [[c["function"]["name"], json.dumps(c["function"]["arguments"])]
+                       for c in message.get("tool_calls", [])]
+        if e.get("done"):
+            self.end = e["done_reason"]
+
+    def _openai(self, e):
+        for c in e.get("choices", []):
+            self.text += c["delta"].get("content") or ""
+            for call in c["delta"].get("tool_calls", []):
+                if "id" in call:
+                    self.calls.append([call["function"]["name"], ""])
+                self.calls[-1][1] += call["function"].get("arguments") or ""
+            self.end = c["finish_reason"] or self.end
+
+    def _openai_whole(self, r):
+        c = r["choices"][0]
+        self.text, self.end = c["message"]["content"] or "", c["finish_reason"]
+        self.calls = [[x["function"]["name"], x["function"]["arguments"]]
+                      for x in c["message"].get("tool_calls", [])]
+
+    def _anthropic(self, e):
+        if e["type"] == "content_block_start" and e["content_block"]["type"] == "tool_use":
+            self.calls.append([e["content_block"]["name"], ""])
+        if e["type"] == "content_block_delta":
+            self.text += e["delta"].get("text", "")
+            if "partial_json" in e["delta"]:
+                self.calls[-1][1] += e["delta"]["partial_json"]
+        if e["type"] == "message_delta":
+            self.end = e["delta"]["stop_reason"]
+        if e["type"] == "error":
+            self.end = "error"
+
+    def _anthropic_whole(self, r):
+        self.end = r["stop_reason"]
+        for b in r["content"]:
+            if b["type"] == "tool_use":
+                self.calls.append([b["name"], json.dumps(b["input"])])
+            else:
+                self.text += b["text"]
+
+    def _responses(self, e):
+        if e["type"] == "response.output_item.added" and e["item"]["type"] == "function_call":
+            self.calls.append([e["item"]["name"], ""])
+        if e["type"] == "response.function_call_arguments.delta":
+            self.calls[-1][1] += e["delta"]
+        if e["type"] == "response.output_text.delta":
+            self.text += e["delta"]
+        self.end = {"response.completed": "completed", "response.failed": "error"}.get(
+            e["type"], self.end)
+
+    def _responses_whole(self, r):
+        self.end = r["status"]
+        for i in r["output"]:
+            if i["type"] == "function_call":
+                self.calls.append([i["name"], i["arguments"]])
+            else:
+                self.text += "".join(p["text"] for p in i["content"])
+
+    def said(self):
+        return self.text, [(name, json.loads(args)) for name, args in self.calls]
+
+
+ENDS = {"ollama": "tool_calls", "openai": "tool_calls", "anthropic": "tool_use",
+        "responses": "completed"}
+
+
+def chunk(delta, finish=None):
+    return "data: " + json.dumps({"choices": [{"index": 0, "delta": delta,
+                                               "finish_reason": finish}]}) + "\n\n"
+
+
+def call_chunks(args, is_end):
+    yield chunk({"tool_calls": [{"index": 0, "id": "call_7", "type": "function",
+                                 "function": {"name": FUNCTION["name"], "arguments": ""}}]})
+    for i in range(0, len(args), 6):
+        yield chunk({"tool_calls": [{"index": 0, "function": {"arguments": args[i:i + 6]}}]})
+    if is_end:
+        yield chunk({}, "tool_calls")
+        yield "data: [DONE]\n\n"
+
+
+# how far the first leg comes before its connection ends
+FIRSTS = {"text": [TEXT, None], "text and a name": [TEXT, ""], "text and half": [TEXT, HALF],
+          "a name": ["", ""], "half": ["", HALF]}
+
+
+@pytest.mark.parametrize("second", ["openai", "anthropic"])
+@pytest.mark.parametrize("first", FIRSTS)
+def test_a_call_of_which_nothing_was_delivered_is_made_again(tmp_path, first, second):
+    text, args = FIRSTS[first]
+
+    def break_off(_):
+        if text:
+            yield chunk({"content": text})
+        if args is not None:
+            yield from call_chunks(args, False)
+
+    def make(body):
+        last = body["messages"][-1]
+        if second == "anthropic":
+            yield from anthropic_call(last["role"] == "user" and text)
+            return
+        if last["role"] == "user" and text:
+            yield chunk({"content": text})
+        yield from call_chunks(ARGS, True)
+
+    cloud, desk = Upstream(break_off), Upstream(make)
+    path = tmp_path / "config.yaml"
+    leg = {"kind": "upstream", "model": "x"}
+    path.write_text(config_of(
+        {"cloud": {**leg, "dialect": "openai", "continue": "final_message",
+                   "url": f"http://127.0.0.1:{cloud.port}"},
+         "desk": {**leg, "dialect": second, "continue": CONTINUE[second],
+                  "url": f"http://127.0.0.1:{desk.port}"}},
+        [{"match": {}, "legs": ["cloud", "desk"]}], QUIET))
+    want = (text, [(FUNCTION["name"], json.loads(ARGS))])
+    with serving(tmp_path, "-config", str(path)) as server:
+        for client in DIALECTS:
+            for stream in (True, False):
+                r = server.post(PATHS[client], body_of(client, "m", stream))
+                got = Heard(client, r, stream) if r.status == 200 else None
+                what = (client, stream, r.status, r.body[-600:])
+                if args is None or client == "ollama" or not stream:
+                    assert got and (got.said(), got.end) == (want, ENDS[client]), what
+                    continue
+                # the client knows that a call began: neither leg can go on inside it
+                assert got.end == "error" and got.text == text, what
+                assert [c[0] for c in got.calls] == [FUNCTION["name"]], what
+                assert args.startswith(got.calls[0][1]), what
+    for body in (b for _, b, _ in desk.asked):
+        assert "tool_calls" not in body["messages"][-1], body
+    cloud.stop()
+    desk.stop()
+
+
+def anthropic_call(text):
+    def event(kind, **more):
+        return f"event: {kind}\ndata: " + json.dumps({"type": kind, **more}) + "\n\n"
+
+    yield event("message_start", message={
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "x", "content": [],
+        "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1}})
+    if text:
+        yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+        yield event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+        yield event("content_block_stop", index=0)
+    at = 1 if text else 0
+    yield event("content_block_start", index=at, content_block={
+        "type": "tool_use", "id": "toolu_7", "name": FUNCTION["name"], "input": {}})
+    yield event("content_block_delta", index=at, delta={"type": "input_json_delta",
+                                                        "partial_json": ARGS})
+    yield event("content_block_stop", index=at)
+    yield event("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 9})
+    yield event("message_stop")
