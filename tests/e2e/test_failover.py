@@ -401,7 +401,7 @@ def test_E06_E25_an_engine_that_stands_still_is_called_wedged_and_gone_on_from(t
     with serving(tmp_path, "-config", str(path), "-model", "one", "-model", "two") as server:
         wait_until(lambda: len([m for m in server.get("/v1/status").json()["models"]
                                 if m["state"] == "loaded"]) == 2, 60)
-        whole = run_stream(server, "one", "a", 400, temperature=0)[0]
+        whole = run_stream(server, "one", "a", 120, temperature=0)[0]
         stopped = []
 
         def stop():
@@ -410,7 +410,7 @@ def test_E06_E25_an_engine_that_stands_still_is_called_wedged_and_gone_on_from(t
                 stopped.append(next(m["pid"] for m in rows if m["name"] == "one"))
                 os.kill(stopped[0], signal.SIGSTOP)
 
-        text, end, legs = run_stream(server, "both", "a", 400, stop, temperature=0)
+        text, end, legs = run_stream(server, "both", "a", 120, stop, temperature=0)
         assert stopped and (text, end) == (whole, "length")
         assert server.metric('shoal_engine_restarts_total{model="one",reason="wedged"}') == 1
         assert server.metric('shoal_engine_restarts_total{model="one",reason="crash"}') == 0

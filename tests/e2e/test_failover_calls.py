@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from proxy import Proxy
 from server import serving
-from test_calls import TOOLS
+from test_calls import CODER, TOOLS
 from test_failover import CONTINUE, DIALECTS, PATHS, Upstream, config_of, events_of
 
 SAY, TEXT, ARGS = "What is the weather in Bern?", "I look.", '{"city": "Bern", "unit": "C"}'
@@ -205,3 +206,40 @@ def anthropic_call(text):
     yield event("content_block_stop", index=at)
     yield event("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 9})
     yield event("message_stop")
+
+
+# ---------------------------------------------------------------- by a leg that can
+
+def test_a_call_is_continued_inside_its_arguments_by_a_leg_that_can(tmp_path):
+    """Cloud and our own engine have one model; the cloud goes silent in the middle of a call: what
+    comes out is the call that nobody disturbed."""
+    homes = [tmp_path / n for n in ("cloud", "front")]
+    for h in homes:
+        h.mkdir()
+    args = ("-model", CODER, "-ctx", "1024")
+    with serving(homes[0], *args) as cloud:
+        name = cloud.model()
+        cuts = iter(())
+        proxy = Proxy(cloud.port, "half_open", lambda: next(cuts))
+        path = homes[1] / "config.yaml"
+        path.write_text(config_of(
+            {"cloud": {"kind": "upstream", "dialect": "openai", "model": name, "can": ["tools"],
+                       "url": f"http://127.0.0.1:{proxy.port}",
+                       "deadlines": {"first_token": "60s", "gap": "2s"}},
+             "engine": {"kind": "engine", "model": name}},
+            [{"match": {"model": "cut"}, "legs": ["cloud", "engine"]}], QUIET))
+        with serving(homes[1], "-config", str(path), *args) as front:
+            for client in ("openai", "anthropic", "responses"):
+                def hear(model):
+                    r = front.post(PATHS[client], body_of(client, model, True, True), timeout=120)
+                    return Heard(client, r, True), r.body
+
+                whole, _ = hear(name)
+                assert [n for n, _ in whole.calls] == [FUNCTION["name"]], (client, whole.text)
+                for cut in (1500, 2300):  # bytes: `{"` and `{"city":` have come by then
+                    cuts = iter([cut])
+                    got, body = hear("cut")
+                    assert (got.text, got.calls, got.end) == (whole.text, whole.calls, whole.end), (
+                        client, cut)
+                    assert b'"phase":"failover"' in body, (client, cut)
+        proxy.stop()
