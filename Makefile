@@ -324,8 +324,7 @@ PAIRS = $(VENV)/bin/python tests/golden/grammar/make_pairs.py \
 PYTEST    = $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 e2e_files = $(sort $(wildcard $(1:%=tests/e2e/test_%.py)))
 E2E_SERVE = $(call e2e_files,serve* stress metrics openapi)
-E2E_LEGS  = $(call e2e_files,drill* failover* cases_engine remote pull install package sizing \
-              rm list)
+E2E_LEGS  = $(call e2e_files,drill* failover* fault_table cases_engine cases_legs remote)
 E2E_TEXT  = $(call e2e_files,dialects schema* tool* usage calls cases tier cache_* faults_*)
 E2E_REST  = $(filter-out $(E2E_SERVE) $(E2E_LEGS) $(E2E_TEXT),$(call e2e_files,*))
 E2E       = $(PYTEST) tests/e2e
