@@ -65,10 +65,12 @@ static bool read_vocab(struct hparams *hp, const struct model_file *f, struct er
 {
     const struct model_tensor *t = model_file_tensor(f, STR("token_embd.weight"));
     if (!t)
-        return err_set(e, ERR_FORMAT, "tensor 'token_embd.weight' is missing");
+        return err_set(e, ERR_FORMAT, "%.*s: tensor 'token_embd.weight' is missing",
+                       STR_ARG(model_file_name(f)));
     if (t->dims[1] == 0 || t->dims[1] > TENSOR_WIDTH_MAX)
-        return err_set(e, ERR_LIMIT, "tensor 'token_embd.weight' has %llu rows, at most %u",
-                       (unsigned long long)t->dims[1], TENSOR_WIDTH_MAX);
+        return err_set(e, ERR_LIMIT, "%.*s: tensor 'token_embd.weight' has %llu rows, at most %u",
+                       STR_ARG(model_file_name(f)), (unsigned long long)t->dims[1],
+                       TENSOR_WIDTH_MAX);
     hp->n_vocab = (uint32_t)t->dims[1];
     return true;
 }

@@ -5,9 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* vsnprintf cuts anywhere: step back to a UTF-8 border and show that something is missing. */
-static void err_cut(char *text, int wanted)
+#include "base/str.h"
+
+/* Sentences go to frames and JSON, which take UTF-8 only; what they quote may be any bytes of a
+ * file, and vsnprintf cuts anywhere. Of a long one a UTF-8 border and "..." are the end. */
+static void err_mend(char *text, int wanted)
 {
+    str all = str_of(text);
+    for (size_t at = str_utf8_valid(all); at < all.len; at += str_utf8_valid(str_from(all, at)))
+        text[at] = '?';
     if (wanted < ERR_TEXT_MAX)
         return;
     size_t at = ERR_TEXT_MAX - 4;
@@ -21,7 +27,7 @@ bool err_set(struct err *e, enum err_code code, const char *format, ...)
     char text[ERR_TEXT_MAX]; /* e's own text may be among the arguments */
     va_list args;
     va_start(args, format);
-    err_cut(text, vsnprintf(text, sizeof text, format, args));
+    err_mend(text, vsnprintf(text, sizeof text, format, args));
     va_end(args);
     e->code = code;
     memcpy(e->text, text, strlen(text) + 1);
@@ -33,7 +39,7 @@ bool err_set_errno(struct err *e, int error_number, const char *format, ...)
     char head[ERR_TEXT_MAX];
     va_list args;
     va_start(args, format);
-    err_cut(head, vsnprintf(head, sizeof head, format, args));
+    err_mend(head, vsnprintf(head, sizeof head, format, args));
     va_end(args);
     char reason[96];
     const char *why = strerror_r(error_number, reason, sizeof reason);
@@ -45,7 +51,7 @@ bool err_wrap(struct err *e, const char *format, ...)
     char head[ERR_TEXT_MAX], tail[ERR_TEXT_MAX];
     va_list args;
     va_start(args, format);
-    err_cut(head, vsnprintf(head, sizeof head, format, args));
+    err_mend(head, vsnprintf(head, sizeof head, format, args));
     va_end(args);
     memcpy(tail, e->text, sizeof tail);
     return err_set(e, e->code, "%s: %s", head, tail);

@@ -4,7 +4,8 @@
  * Not:       API status codes (dialect), exit codes (cli).
  * Invariant: a function that can fail for a reason outside the program returns bool, true = done,
  *            and takes struct err *e last. e is never NULL. On success *e is untouched.
- *            A sentence names the object and the number; it never holds prompt text.
+ *            A sentence names the object and the number; it never holds prompt text. It is UTF-8:
+ *            other bytes that it was to quote are '?' in it.
  * Thread:    any; a struct err belongs to its caller.
  * Limits:    ERR_TEXT_MAX bytes; longer sentences are cut at a UTF-8 border and end in "...".
  */

@@ -117,7 +117,8 @@ bool engine_render(struct render **out, const struct model_file *f, const struct
         .has_token = engine_has_token,
         .ctx = (void *)v,
     };
-    return render_new(out, &src, a, e);
+    bool is_own = !given.len && !chat->tool_format.len;
+    return render_new(out, &src, a, e) || (is_own ? model_file_blame(f, e) : false);
 }
 
 static str engine_stem(str name)
@@ -208,8 +209,9 @@ static bool engine_open_text(struct engine *en, const struct api_load *l, struct
     if (!en->constrain)
         return err_set(e, ERR_MEMORY, "model: no memory");
     if (vocab_count(tok_vocab(en->tok)) > en->hparams.n_vocab)
-        return err_set(e, ERR_FORMAT, "model: %u tokens in the vocabulary, but %u rows of output",
-                       vocab_count(tok_vocab(en->tok)), en->hparams.n_vocab);
+        return err_set(e, ERR_FORMAT, "%.*s: %u tokens in the vocabulary, but %u rows of output",
+                       STR_ARG(model_file_name(en->file)), vocab_count(tok_vocab(en->tok)),
+                       en->hparams.n_vocab);
     engine_fill_model(&en->model, en->file, &en->hparams, en->render);
     en->model.name = l->name.len ? l->name : engine_stem(en->model.name);
     return engine_keep_texts(&en->model, &en->arena, e);
@@ -472,14 +474,6 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     engine_defaults(en);
 }
 
-/* Which model is part of the sentence; what went wrong with the file itself says it already. */
-static bool engine_load(struct engine *en, const struct api_load *l,
-                        const struct weights_progress *progress, struct err *e)
-{
-    return weights_load(&en->weights, en->backend, en->device, progress, e) ||
-           (str_starts(str_of(e->text), l->path) ? false : err_wrap(e, "%.*s", STR_ARG(l->path)));
-}
-
 static struct engine *engine_new(struct err *e)
 {
     struct engine *en = calloc(1, sizeof *en);
@@ -505,7 +499,7 @@ bool engine_open(struct engine **out, const struct api_load *l,
     bool ok = engine_open_text(en, l, e) && engine_open_device(en, l, e) &&
               engine_open_plan(en, e) &&
               engine_check_room(en, engine_room(en), l->memory_bytes, e) &&
-              engine_load(en, l, progress ? &bytes : NULL, e) &&
+              weights_load(&en->weights, en->backend, en->device, progress ? &bytes : NULL, e) &&
               engine_prepare(en, l, e) && engine_open_pool(en, !l->no_prefix, e) &&
               engine_try(en, e);
     if (!ok) {

@@ -261,6 +261,13 @@ void model_file_close(struct model_file *f)
 str model_file_arch(const struct model_file *f) { return f->arch; }
 str model_file_name(const struct model_file *f) { return file_base_name(str_of(f->path)); }
 
+bool model_file_blame(const struct model_file *f, struct err *e)
+{
+    str name = model_file_name(f), text = str_of(e->text);
+    return str_starts(text, str_of(f->path)) || str_starts(text, name)
+               ? false : err_wrap(e, "%.*s", STR_ARG(name));
+}
+
 /* ---- shards and bytes ---- */
 
 uint32_t model_file_shard_count(const struct model_file *f) { return f->shard_count; }

@@ -83,6 +83,8 @@ void model_file_close(struct model_file *f); /* NULL is fine */
 
 str model_file_arch(const struct model_file *f); /* general.architecture; never empty */
 str model_file_name(const struct model_file *f); /* file name without folder, for messages */
+/* Puts the name before a sentence that does not begin with it or the path; returns false. */
+bool model_file_blame(const struct model_file *f, struct err *e);
 
 /* ---- shards ---- */
 uint32_t model_file_shard_count(const struct model_file *f);

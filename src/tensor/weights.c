@@ -78,13 +78,9 @@ static bool check_unwanted(const struct plan *p, const struct model_file *f,
     return true;
 }
 
-bool weights_bind(struct weights *w, const struct plan *p, const struct model_file *f,
-                  const char *const *ignored, struct arena *a, struct err *e)
+static bool bind_items(struct weights *w, const struct plan *p, const struct model_file *f,
+                       struct err *e)
 {
-    *w = (struct weights){.file = f, .count = p->weights_count};
-    w->items = ARENA_ARRAY(a, struct weight, w->count);
-    if (!w->items)
-        return err_set(e, ERR_LIMIT, "weights: more than %zu bytes of memory", a->bytes_max);
     for (uint32_t i = 0; i < w->count; i++) {
         const struct plan_weight *want = &p->weights[i];
         const struct model_tensor *t = model_file_tensor(f, want->name);
@@ -99,7 +95,18 @@ bool weights_bind(struct weights *w, const struct plan *p, const struct model_fi
             .tensor = t};
         w->bytes += is_vector ? (uint64_t)want->want.rows * want->want.cols * 4 : t->size;
     }
-    return check_unwanted(p, f, ignored, e);
+    return true;
+}
+
+bool weights_bind(struct weights *w, const struct plan *p, const struct model_file *f,
+                  const char *const *ignored, struct arena *a, struct err *e)
+{
+    *w = (struct weights){.file = f, .count = p->weights_count};
+    w->items = ARENA_ARRAY(a, struct weight, w->count);
+    if (!w->items)
+        return err_set(e, ERR_LIMIT, "weights: more than %zu bytes of memory", a->bytes_max);
+    bool ok = bind_items(w, p, f, e) && check_unwanted(p, f, ignored, e);
+    return ok || model_file_blame(f, e);
 }
 
 /* ---- load ---- */
@@ -245,8 +252,10 @@ bool weights_load(struct weights *w, const struct backend *b, struct device *d,
             goto done;
     is_good = model_file_check_unchanged(w->file, e);
 done:
-    if (!is_good)
+    if (!is_good) {
+        model_file_blame(w->file, e);
         weights_free(w, b, d);
+    }
     free(order);
     free(l.piece);
     return is_good;

@@ -36,8 +36,8 @@ struct weights {
 };
 
 /* Fills w from the arena. ignored: globs of tensors that may lie unused in the file, ended by
- * NULL. ERR_FORMAT, with the tensor's name: missing, wrong shape, a matrix in a type that is no
- * weight, a vector that is no float, a tensor nobody asks for. */
+ * NULL. ERR_FORMAT, with the names of file and tensor: missing, wrong shape, a matrix in a type
+ * that is no weight, a vector that is no float, a tensor nobody asks for. */
 bool weights_bind(struct weights *w, const struct plan *p, const struct model_file *f,
                   const char *const *ignored, struct arena *a, struct err *e) BASE_USE_RESULT;
 
@@ -47,7 +47,8 @@ struct weights_progress {
     void *ctx;
 };
 /* Reads every weight once, in file order, and hands it to b->weight_load. A vector that holds a NaN
- * or infinity is ERR_FORMAT. On failure what was loaded is freed again. progress may be NULL. */
+ * or infinity is ERR_FORMAT; each error names the file. On failure what was loaded is freed again.
+ * progress may be NULL. */
 bool weights_load(struct weights *w, const struct backend *b, struct device *d,
                   const struct weights_progress *progress, struct err *e) BASE_USE_RESULT;
 /* The memory of every weight in the same order, without reading one: for a device that counts. */

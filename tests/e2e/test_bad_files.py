@@ -51,10 +51,25 @@ BYTES = {
                         "general.architecture"),
     "unknown_architecture": (head(keys=1) + key(b"general.architecture", STRING,
                                                 text(b"tortoise")), "tortoise"),
+    "architecture_in_other_bytes": (head(keys=1) + key(b"general.architecture", STRING,
+                                                       text(b"t\xff\nx")), "not supported"),
     "missing_keys": (head(keys=1) + ARCH, "llama."),
     "tensor_past_the_end": (
         head(tensors=1, keys=1) + ARCH + text(b"token_embd.weight") +
         struct.pack("<IQQIQ", 2, 1 << 20, 1 << 20, 0, 0) + bytes(64), "token_embd.weight"),
+}
+
+
+TINY = os.path.join(ROOT, "build", "tiny", "llama.gguf")
+UP = b"blk.1.ffn_up.weight" + struct.pack("<I", 2)
+
+# name -> what is replaced in a tiny model, by what, and words that the sentence must hold.
+CHANGED = {
+    "tensor_missing": (b"blk.1.ffn_up.", b"blk.1.ffn_uq.", "'blk.1.ffn_up.weight' is missing"),
+    "embedding_missing": (b"token_embd", b"token_embe", "'token_embd.weight' is missing"),
+    "wrong_shape": (UP + struct.pack("<QQ", 256, 512), UP + struct.pack("<QQ", 512, 256),
+                    "'blk.1.ffn_up.weight' has shape 512 x 256, the model needs 256 x 512"),
+    "template": (b"<|im_start|>{{ m.role", b"<|im_start|>\xff{ m.role", "UTF-8 at byte"),
 }
 
 
@@ -81,6 +96,20 @@ def test_bad_bytes_are_refused_with_what_is_wrong(shoal, tmp_path, name):
     path = tmp_path / f"{name}.gguf"
     path.write_bytes(content)
     refuse(shoal, path, word)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_model_whose_parts_do_not_fit_is_named_with_the_part(shoal, tmp_path, name):
+    before, after, words = CHANGED[name]
+    with open(TINY, "rb") as f:
+        content = f.read()
+    assert content.count(before) == 1 and len(before) == len(after)
+    path = tmp_path / f"{name}.gguf"
+    path.write_bytes(content.replace(before, after))
+    for command in (("run", "-local"), ("bench", "-reps", "1"), ("inspect", "plan")):
+        if name != "template" or command[0] == "run":  # the others read no template
+            prompt = ["hello"] if command[0] == "run" else []
+            expect_refusal(shoal(*command, str(path), *prompt), path, words)
 
 
 @pytest.mark.parametrize("size", [1, 23, 24, 1000, 1 << 20, 50_000_000, -1])

@@ -129,9 +129,9 @@ static void test_a_missing_tensor_is_named(void **state)
             const char *name = m->plan.weights[w].name.p;
             struct family_change change = {.without = name};
             char want[160];
-            snprintf(want, sizeof want, "tensor '%s' is missing", name);
+            snprintf(want, sizeof want, ": tensor '%s' is missing", name);
             assert_false(bind_family(m, &families[i], &change));
-            assert_string_equal(m->err.text, want);
+            assert_true(str_ends(str_of(m->err.text), str_of(want)));
             assert_int_equal(m->err.code, ERR_FORMAT);
         }
         model_free(m);
@@ -148,9 +148,10 @@ static void test_a_wrong_shape_is_named_with_both_shapes(void **state)
             const struct plan_weight *k = &m->plan.weights[w];
             struct family_change change = {.wider = k->name.p};
             char want[160];
-            snprintf(want, sizeof want, "tensor '%s' has shape %u", k->name.p, k->want.cols + 1);
+            snprintf(want, sizeof want, ": tensor '%s' has shape %u", k->name.p,
+                     k->want.cols + 1);
             assert_false(bind_family(m, &families[i], &change));
-            if (!str_starts(str_of(m->err.text), str_of(want)))
+            if (!strstr(m->err.text, want))
                 fail_msg("%s", m->err.text);
         }
         model_free(m);
@@ -164,8 +165,9 @@ static void test_a_tensor_nobody_asks_for_is_named(void **state)
     struct family_change change = {.extra = "blk.0.attn_k.bias"};
     must_be_good(m, &families[0], read_family(m, &families[0], NULL));
     assert_false(bind_family(m, &families[0], &change));
-    assert_string_equal(m->err.text,
-                        "tensor 'blk.0.attn_k.bias' has no place in architecture 'llama'");
+    assert_true(str_ends(str_of(m->err.text),
+                         STR(": tensor 'blk.0.attn_k.bias' has no place in architecture "
+                             "'llama'")));
     assert_int_equal(m->err.code, ERR_UNSUPPORTED);
     change.extra = "blk.0.attn_rot_embd";
     must_be_good(m, &families[0], bind_family(m, &families[0], &change));

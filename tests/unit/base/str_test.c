@@ -189,6 +189,29 @@ static void test_long_errors_are_cut_at_a_character(void **state)
     assert_true(str_ends(str_of(e.text), STR("...")));
 }
 
+static void test_an_error_that_quotes_any_bytes_is_utf8(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {
+        {"\xff", "a '?'"},
+        {"\xe2\x82", "a '?\?'"},
+        {"\x80 \xc3\xa9\xed\xa0\x80", "a '? \xc3\xa9?\?\?'"},
+    };
+    struct err e = {0};
+    for (size_t i = 0; i < countof(texts); i++) {
+        assert_false(err_set(&e, ERR_FORMAT, "a '%s'", texts[i][0]));
+        assert_string_equal(e.text, texts[i][1]);
+        assert_false(err_wrap(&e, "%s", texts[i][0]));
+        assert_int_equal(str_utf8_valid(str_of(e.text)), strlen(e.text));
+    }
+    char many[400];
+    memset(many, 0x80, sizeof many - 1);
+    many[399] = 0;
+    assert_false(err_set_errno(&e, 2, "%s", many));
+    assert_int_equal(str_utf8_valid(str_of(e.text)), strlen(e.text));
+    assert_int_equal(strlen(e.text), ERR_TEXT_MAX - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_arena_refuses_past_its_limit_and_on_overflow),
         cmocka_unit_test(test_f16_round_trips_every_value),
         cmocka_unit_test(test_long_errors_are_cut_at_a_character),
+        cmocka_unit_test(test_an_error_that_quotes_any_bytes_is_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

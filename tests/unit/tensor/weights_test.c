@@ -18,6 +18,14 @@
 
 enum { TYPE_STRING = 8, ALIGNMENT = 32 };
 
+/* A sentence begins with the file's name, whatever descriptor that is. */
+static void expect_sentence(const struct err *e, const struct model_file *f, const char *sentence)
+{
+    char want[ERR_TEXT_MAX];
+    snprintf(want, sizeof want, "%.*s: %s", STR_ARG(model_file_name(f)), sentence);
+    assert_string_equal(e->text, want);
+}
+
 /* What lies at byte i of a tensor if nothing else is said: finite in all types. */
 static uint8_t byte_at(size_t i) { return (uint8_t)((i * 7 + i / 64) % 64); }
 
@@ -254,8 +262,8 @@ static void test_a_vector_that_is_no_number_is_named_with_its_place(void **state
         struct device d = {.calls_max = 100};
         assert_true(weights_bind(&x.w, &x.plan, f, nothing, &x.arena, &x.err));
         assert_false(weights_load(&x.w, &keeper, &d, NULL, &x.err));
-        assert_string_equal(x.err.text, i ? "tensor 'vector' holds an infinity at 3"
-                                          : "tensor 'vector' holds a NaN at 1");
+        expect_sentence(&x.err, f, i ? "tensor 'vector' holds an infinity at 3"
+                                     : "tensor 'vector' holds a NaN at 1");
         model_file_close(f);
         arena_deinit(&x.arena);
     }
@@ -274,8 +282,7 @@ static void test_a_matrix_with_a_scale_that_is_no_number_is_named_with_its_row(v
     struct device d = {.calls_max = 100};
     assert_true(weights_bind(&x.w, &x.plan, f, nothing, &x.arena, &x.err));
     assert_false(weights_load(&x.w, &keeper, &d, NULL, &x.err));
-    assert_string_equal(x.err.text,
-                        "tensor 'matrix' holds a NaN or an infinite scale in row 2");
+    expect_sentence(&x.err, f, "tensor 'matrix' holds a NaN or an infinite scale in row 2");
     assert_int_equal(x.err.code, ERR_FORMAT);
     model_file_close(f);
     arena_deinit(&x.arena);
@@ -305,7 +312,7 @@ static void test_types_that_do_not_fit_are_refused(void **state)
         plan_weight(&x.plan, "w", cases[i].want);
         struct model_file *f = make_file(&cases[i].tensor, 1);
         assert_false(weights_bind(&x.w, &x.plan, f, nothing, &x.arena, &x.err));
-        assert_string_equal(x.err.text, cases[i].sentence);
+        expect_sentence(&x.err, f, cases[i].sentence);
         model_file_close(f);
         arena_deinit(&x.arena);
     }
