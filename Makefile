@@ -421,10 +421,6 @@ bench-route: $(BUILD)/shoal $(BUILD)/bench/route/passthrough $(LITELLM)/ok ## be
 	@bench/route/passthrough.py -litellm $(LITELLM)
 
 # English and code of this repository, one megabyte; the peers: bench/tok/tok_peer.py.
-$(BUILD)/bench/%: bench/%.c $(LIB)
-	@mkdir -p $(@D)
-	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL) $< $(LIB) $(LIBS) -o $@
 bench-tok: $(BUILD)/bench/tok/tok_bench models ## text to ids, per real vocabulary
 	@cat docs/*.md src/*/*.[ch] | head -c 1000000 >$(BUILD)/bench/tok/text
 	@for m in $(BUILD)/models/*.gguf; do $< $$m $(BUILD)/bench/tok/text || exit 1; done

@@ -92,8 +92,11 @@ static __device__ __forceinline__ void matmul_load(matmul_record<FORMAT> &r, con
             r.scale[h] = *reinterpret_cast<const uint4 *>(rec + l.scale + row * 16);
             r.super[h] = dequant_u16(rec + l.super + row * 2);
         } else if constexpr (dequant_is_k(FORMAT)) {
-            uint2 s = *reinterpret_cast<const uint2 *>(rec + l.scale + row * 8);
-            uint2 m = *reinterpret_cast<const uint2 *>(rec + l.mins + row * 8);
+            /* nvcc 12 counts them unused where another FORMAT discards the branch. */
+            [[maybe_unused]] uint2 s =
+                *reinterpret_cast<const uint2 *>(rec + l.scale + row * 8);
+            [[maybe_unused]] uint2 m =
+                *reinterpret_cast<const uint2 *>(rec + l.mins + row * 8);
             r.scale[h] = {s.x, s.y, m.x, m.y};
             r.super[h] = *reinterpret_cast<const uint32_t *>(rec + l.super + row * 4);
         } else {
