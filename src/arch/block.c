@@ -168,7 +168,7 @@ static bool read_rope(struct hparams *hp, const struct model_file *f, enum op_ro
     return read_scaling(r, f, e);
 }
 
-/* ---- experts: MODELS 0.5 ---- */
+/* ---- experts ---- */
 
 static bool read_gate(struct hparams *hp, const struct model_file *f, struct err *e)
 {

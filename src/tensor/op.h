@@ -65,7 +65,7 @@ struct view {
 
 enum op_index { OP_INDEX_TOKENS, OP_INDEX_POSITIONS, OP_INDEX_AUX };
 
-/* Formulas: MODELS 0.6; exp, tanh as in cpu/vmath.h. */
+/* Formulas: cpu/ref; exp, tanh as in cpu/vmath.h. */
 enum op_act {
     OP_ACT_SILU,
     OP_ACT_GELU_TANH,
@@ -99,7 +99,7 @@ struct op_norm {
     uint32_t groups; /* layer_norm: 1 */
 };
 
-/* Order of the steps: MODELS 0.5. Ties go to the lower index. */
+/* Order of the steps: cpu/ref/ref_ops.c. Ties go to the lower index. */
 struct op_route {
     enum op_gate gate;
     uint32_t k;                   /* experts per row */
@@ -124,7 +124,8 @@ struct op_number {
 };
 
 /* Angle of pair i at position t: t * f[i], f = op_rope_freqs. cos and sin times mscale. Columns
- * [first, first + n_rot) of a head rotate, the others pass. YaRN where ext is not 0: MODELS 0.4. */
+ * [first, first + n_rot) of a head rotate, the others pass. YaRN where ext is not 0:
+ * docs/models/gptoss.md. */
 struct op_rope {
     enum op_rope_kind kind;
     uint32_t heads, head_dim, n_rot, first;

@@ -245,8 +245,8 @@ static bool vocab_build_specials(struct vocab *v, struct err *e)
 
 /* ---- roles ---- */
 
-/* Texts that name a role, best first, where the file has no key for it (MODELS 0.9 in
- * docs/models/tokenizers.md). */
+/* Texts that name a role, best first, where the file has no key for it:
+ * docs/models/tokenizers.md. */
 static const struct {
     enum vocab_role role;
     const char *texts[12];

@@ -281,7 +281,7 @@ static void route_row(const struct route_args *a, uint32_t r)
     if (o->gate == OP_GATE_CHOSEN)
         softmax(w, o->k);
     float sum = o->norm ? vmath_sum(w, o->k) : 1.0f;
-    sum = sum < 6.103515625e-5f ? 6.103515625e-5f : sum; /* 2^-14: MODELS 0.5 */
+    sum = sum < 6.103515625e-5f ? 6.103515625e-5f : sum; /* 2^-14, as llama.cpp */
     for (uint32_t i = 0; i < o->k; i++)
         w[i] = (o->norm ? w[i] / sum : w[i]) * o->scale;
 }
