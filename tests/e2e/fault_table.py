@@ -165,6 +165,16 @@ def read_at_once(dialect, body):
                     for p in i["content"]), "ok" if r["status"] == "completed" else r["status"])
 
 
+def tokens_differ(dialect, body):
+    """(the reply's tokens, those of its legs) where a reply not streamed tells of several legs."""
+    r = json.loads(body)
+    legs = r["shoal"].get("legs", [])
+    said = r["eval_count"] if dialect == "ollama" else \
+        r["usage"]["completion_tokens" if dialect == "openai" else "output_tokens"]
+    of_legs = sum(leg["output_tokens"] for leg in legs)
+    return (said, of_legs) if legs and said != of_legs else None
+
+
 # ---------------------------------------------------------------- the server
 
 class Table:
@@ -232,6 +242,8 @@ def judge(table, reply, cell):
         is_right = want != "text" and reply.status == status and not (f.said and stream)
         return None if is_right else ("status", status, *what)
     text, end = (read_streamed if stream else read_at_once)(client, reply.body)
+    if not stream and tokens_differ(client, reply.body):
+        return ("tokens of the legs", tokens_differ(client, reply.body), *what)
     if want != "error" and (text, end) == (table.said, "ok"):
         return substitution(f, reply, stream, first, what) if f.class_ else None
     if want == "text":
