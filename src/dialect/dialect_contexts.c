@@ -191,7 +191,7 @@ static bool read_change(struct dialect_read *r, struct json body)
     st->s.request_id = r->in->request_id;
     st->s.choices_count = 1;
     st->s.choices = dialect_read_array(r, 1, sizeof *st->s.choices);
-    r->rq->kind = API_KIND_PREFILL;
+    r->rq->kind = API_KIND_LIST; /* of no model yet */
     r->rq->time_s = r->in->time_s;
     r->rq->dialect = str_of(dialect_contexts.name);
     if (!st->s.choices)

@@ -5,7 +5,8 @@
  * Not:       what is kept and for whom (serve/contexts), messages, tools and prompts themselves
  *            (dialect_openai_chat and dialect_openai_complete read them).
  * Invariant: content is what tells two contexts apart: model, messages, prompt and tools as they
- *            were sent, nothing else. A PATCH reads no messages: the caller has them.
+ *            were sent, nothing else. A PATCH reads no messages, its request is a LIST until the
+ *            caller, who has them, makes it the PREFILL that it stands for.
  * Thread:    as dialect.
  * Limits:    those of chat; an id of DIALECT_CONTEXTS_ID_MAX letters, DIALECT_CONTEXTS_TTL_MAX_MS.
  */

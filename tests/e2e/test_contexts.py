@@ -193,7 +193,7 @@ def test_what_a_context_cannot_be_is_named(server):
     for body, status, words in ((b"{}", 400, "ttl, pin or warm: required"),
                                 (b'{"ttl": []}', 400, "ttl"), (b'{"pin": 3}', 400, "pin: boolean"),
                                 (b'{"warm": "x"}', 400, "warm: boolean"), (b"[", 400, ""),
-                                (b"[]", 400, "body: an object expected")):
+                                (b"[]", 400, "body: object expected")):
         r = server.request("PATCH", "/v1/contexts/a", body)
         assert r.status == status and words in r.json()["error"]["message"], r.body
 
