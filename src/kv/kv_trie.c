@@ -5,6 +5,7 @@
 #include "base/digest.h"
 
 #define SCOPE_PUBLIC 0u
+#define ANY_GROUP KV_GROUPS_MAX
 #define SCOPE_NONE UINT32_MAX
 #define NAMES_MAX ((size_t)16 << 20)
 
@@ -208,14 +209,37 @@ static void kv_trie_evict_node(struct kv_trie *t, uint32_t node)
     kv_trie_remove(t, node);
 }
 
-/* A node to use: a free one, or the oldest leaf that may go and is not `keep` (whose child is being
+/* Among the oldest leaves the one that is worth least: long unused, cheap to compute again
+ * (attention makes deep pages dearer), of little weight. group: whose page must become free by it,
+ * or ANY_GROUP; never keep. */
+static uint32_t kv_trie_worst(const struct kv_trie *t, uint32_t group, uint32_t keep)
+{
+    uint32_t worst = KV_NODE_NONE, looked = 0;
+    double least = 0;
+    for (uint32_t i = t->oldest; i != KV_NODE_NONE && looked < KV_TRIE_LOOK;
+         i = t->nodes[i].newer) {
+        const struct kv_node *n = &t->nodes[i];
+        bool fits = group == ANY_GROUP || kv_trie_holds_alone(t, n, group);
+        if (!kv_trie_is_leaf(n) || !fits || i == keep)
+            continue;
+        double age = (double)(t->clock - n->used) + 1;
+        double worth = (double)n->weight * (1 + n->depth / 256.0) / age;
+        if (worst == KV_NODE_NONE || worth < least) {
+            worst = i;
+            least = worth;
+        }
+        looked++;
+    }
+    return worst;
+}
+
+/* A node to use: a free one, or that of a leaf that may go and is not `keep` (whose child is being
  * made). */
 static uint32_t kv_trie_take_node(struct kv_trie *t, uint32_t keep)
 {
-    uint32_t i = t->oldest;
+    uint32_t i;
     if (t->free == KV_NODE_NONE) {
-        while (i != KV_NODE_NONE && (!kv_trie_is_leaf(&t->nodes[i]) || i == keep))
-            i = t->nodes[i].newer;
+        i = kv_trie_worst(t, ANY_GROUP, keep);
         if (i == KV_NODE_NONE)
             return KV_NODE_NONE;
         kv_trie_evict_node(t, i);
@@ -234,6 +258,13 @@ struct kv_trie_new {
 static uint32_t kv_trie_page_at(const struct kv_pages *p, uint32_t group, uint32_t index)
 {
     return index < p->first[group] ? KV_PAGE_NONE : p->pages[group][index];
+}
+
+/* Weights fall from the root to the leaves, so the walk ends where nothing is to be raised. */
+void kv_trie_weigh(struct kv_trie *t, uint32_t node, uint32_t weight)
+{
+    for (; node != KV_NODE_NONE && t->nodes[node].weight < weight; node = t->nodes[node].parent)
+        t->nodes[node].weight = weight;
 }
 
 static uint32_t kv_trie_add(struct kv_trie *t, const struct kv_trie_new *a)
@@ -437,6 +468,9 @@ static uint32_t kv_trie_insert_end(struct kv_trie *t, const struct kv_trie_new *
     if (made != KV_NODE_NONE && is_shorter && t->nodes[near].scope == a->scope &&
         kv_trie_is_leaf(&t->nodes[near]) && near != made)
         kv_trie_remove(t, near);
+    if (made != KV_NODE_NONE &&
+        (t->nodes[made].next != KV_NODE_NONE || t->nodes[made].previous != KV_NODE_NONE))
+        kv_trie_weigh(t, a->parent, KV_TRIE_WEIGHT_FORK);
     return made;
 }
 
@@ -559,34 +593,6 @@ static void kv_trie_release_pins(struct kv_trie *t, struct kv_node *n)
     n->pins = 0;
 }
 
-void kv_trie_set_weight(struct kv_trie *t, uint32_t node, uint32_t weight)
-{
-    must(node < t->nodes_max && weight > 0);
-    t->nodes[node].weight = weight;
-}
-
-/* Among the oldest leaves the one that is worth least: long unused, cheap to compute again
- * (attention makes deep pages dearer), of little weight. */
-static uint32_t kv_trie_worst(const struct kv_trie *t, uint32_t group)
-{
-    uint32_t worst = KV_NODE_NONE, looked = 0;
-    double least = 0;
-    for (uint32_t i = t->oldest; i != KV_NODE_NONE && looked < KV_TRIE_LOOK;
-         i = t->nodes[i].newer) {
-        const struct kv_node *n = &t->nodes[i];
-        if (!kv_trie_is_leaf(n) || !kv_trie_holds_alone(t, n, group))
-            continue;
-        double age = (double)(t->clock - n->used) + 1;
-        double worth = (double)n->weight * (1 + n->depth / 256.0) / age;
-        if (worst == KV_NODE_NONE || worth < least) {
-            worst = i;
-            least = worth;
-        }
-        looked++;
-    }
-    return worst;
-}
-
 /* Whether a path ends or forks so close below that its next token sees this page. */
 static bool kv_trie_is_near_end(const struct kv_trie *t, uint32_t i, uint32_t group)
 {
@@ -620,7 +626,7 @@ static void kv_trie_evict_paths(struct kv_trie *t, uint32_t group, uint32_t free
     while (kv_pool_free(t->pool, group) < free_wanted) {
         if (i == KV_NODE_NONE || !kv_trie_is_leaf(&t->nodes[i]) ||
             !kv_trie_holds_alone(t, &t->nodes[i], group))
-            i = kv_trie_worst(t, group);
+            i = kv_trie_worst(t, group, KV_NODE_NONE);
         if (i == KV_NODE_NONE)
             return;
         uint32_t parent = t->nodes[i].parent;

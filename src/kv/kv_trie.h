@@ -14,7 +14,7 @@
  *     a match may end inside a page: the sequence holds that page too and copies it when it writes
  *
  * Thread:    engine thread.
- * Limits:    nodes_max at init: insert evicts the oldest or stops, it never grows. Scopes:
+ * Limits:    nodes_max at init: insert evicts a leaf or stops, it never grows. Scopes:
  *            KV_TRIE_SCOPES_MAX; what comes under further ones is not kept.
  */
 #ifndef SHOAL_KV_KV_TRIE_H
@@ -27,6 +27,7 @@
 
 #define KV_NODE_NONE UINT32_MAX
 #define KV_TRIE_SCOPES_MAX 65536u
+#define KV_TRIE_WEIGHT_FORK 4u
 #define KV_TRIE_LOOK 16u /* oldest leaves that an eviction chooses from */
 
 struct kv_node {
@@ -122,8 +123,10 @@ void kv_trie_pin(struct kv_trie *t, uint32_t node);
 void kv_trie_pin_cost(const struct kv_trie *t, str scope, const int32_t *tokens, uint32_t count,
                       struct kv_trie_pins *out);
 void kv_trie_unpin(struct kv_trie *t, uint32_t node);
-/* How hard a node is to lose: 4 system prefixes, 2 session heads (BEHAVIOUR 8.11). */
-void kv_trie_set_weight(struct kv_trie *t, uint32_t node, uint32_t weight);
+/* How hard a path is to lose, from node up to where it weighs as much already (BEHAVIOUR 8.11). A
+ * path that forks weighs KV_TRIE_WEIGHT_FORK up to there by itself: the beginning of several
+ * conversations, as a system prompt is. */
+void kv_trie_weigh(struct kv_trie *t, uint32_t node, uint32_t weight);
 
 /* Lets go of old pages of a group until `wanted` more are free or nothing is left that may go;
  * returns how many became free. */

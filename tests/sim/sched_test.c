@@ -768,6 +768,47 @@ static void run_agents(uint32_t window)
     vocab_free(w.vocab);
 }
 
+/* One after the other, nobody beside it. */
+static uint64_t run_alone(struct client *c)
+{
+    struct err e;
+    uint64_t before = w.device.rows;
+    submit(c);
+    while (c->state == CLIENT_OPEN) {
+        expect(sched_step(&w.sched, &e) == SCHED_RESULT_WORKED, "nothing can run", 0, 0);
+        check_pages();
+        chrono_fake_add_ms(&w.clock, 5);
+    }
+    check_reply(c, 0);
+    return w.device.rows - before;
+}
+
+/* Nine sessions take turns over a pool that holds them, while as many requests of one turn come and
+ * go that would push them out by age: what was computed of a session is there when it is back. */
+static void run_rotation(void)
+{
+    open_scene(0, 64, 100);
+    for (uint32_t round = 0; round < 4; round++)
+        for (uint32_t i = 0; i < 9; i++) {
+            struct client *c = &w.clients[i], *once = &w.clients[20];
+            for (uint32_t k = round ? c->prompt_count : 0; k < 200 + round; k++)
+                c->prompt[k] = (int32_t)((k * k + 11 * i + round) % (VOCAB - 1));
+            c->prompt_count = 200 + round;
+            ask(c, i + 1, 5);
+            c->rq.session = STR("of its own");
+            uint64_t rows = run_alone(c);
+            expect(!round || rows <= 40 + 5, "a session that is back was computed again",
+                   (int64_t)rows, round);
+            for (uint32_t k = 0; k < 150; k++)
+                once->prompt[k] = (int32_t)((k + 7 * k * k + 13 * i + 5 * round) % (VOCAB - 1));
+            once->prompt_count = 150;
+            ask(once, 21, 5);
+            run_alone(once);
+        }
+    close_engine();
+    vocab_free(w.vocab);
+}
+
 static void ask_for(struct client *c, uint32_t id, uint32_t prompt, uint32_t tokens_max)
 {
     for (uint32_t k = 0; k < prompt; k++)
@@ -1002,6 +1043,7 @@ int main(void)
     }
     run_agents(0);
     run_agents(100);
+    run_rotation();
     run_pace();
     run_window();
     run_idle();

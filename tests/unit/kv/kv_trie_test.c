@@ -273,6 +273,32 @@ static void test_pages_in_use_and_pinned_ones_are_never_evicted(void **state)
     assert_int_equal(kv_trie_evict(&trie, 0, 100), 2);
 }
 
+/* A conversation that grows replaces the partly filled end of its path: that is no fork. */
+static void test_where_conversations_part_the_way_to_there_weighs_more(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    uint32_t path[4];
+    talk_init(&a);
+    talk_init(&b);
+    talk_say(&a, 100, 40);
+    talk_store(&a, STR(""));
+    talk_init(&a);
+    talk_say(&a, 100, 80);
+    talk_store(&a, STR(""));
+    talk_init(&a);
+    talk_say(&a, 100, 100);
+    talk_store(&a, STR(""));
+    assert_int_equal(kv_trie_path(&trie, STR(""), a.tokens, 96, path), 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(trie.nodes[path[i]].weight, 1);
+    talk_say(&b, 100, 40);
+    talk_say(&b, 700, 60);
+    talk_store(&b, STR("k"));
+    assert_int_equal(trie.nodes[path[0]].weight, KV_TRIE_WEIGHT_FORK);
+    assert_int_equal(trie.nodes[path[1]].weight, 1);
+}
+
 static void test_a_heavy_prefix_outlives_a_light_one_of_the_same_age(void **state)
 {
     (void)state;
@@ -281,7 +307,7 @@ static void test_a_heavy_prefix_outlives_a_light_one_of_the_same_age(void **stat
     talk_init(&b);
     talk_say(&a, 100, 32);
     talk_say(&b, 500, 32);
-    kv_trie_set_weight(&trie, talk_store(&a, STR("")), 4);
+    kv_trie_weigh(&trie, talk_store(&a, STR("")), 4);
     talk_store(&b, STR(""));
     assert_int_equal(kv_trie_evict(&trie, 0, 1), 1);
     assert_int_equal(length(&a, STR("")), 32);
@@ -422,6 +448,7 @@ int main(void)
         TEST(test_the_oldest_conversation_goes_first_and_from_its_end, setup),
         TEST(test_pages_in_use_and_pinned_ones_are_never_evicted, setup),
         TEST(test_a_pin_holds_of_a_window_what_its_next_token_sees_and_no_more, setup_window),
+        TEST(test_where_conversations_part_the_way_to_there_weighs_more, setup),
         TEST(test_a_heavy_prefix_outlives_a_light_one_of_the_same_age, setup),
         TEST(test_E29_without_a_free_node_the_oldest_leaf_makes_room, setup_few),
         TEST(test_a_match_needs_the_window_before_its_end, setup_window),
