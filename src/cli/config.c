@@ -107,7 +107,7 @@ const struct config_row config_rows[] = {
     FLAG("cache.spill_size", SIZE_OR("auto"), "auto", "spill-size", "serve", "most that they take on the disk")
     ROW("cache.spill_floor", SIZE, "10GiB", "least that stays free on the disk beside them")
     ROW("cache.pin_quota", REAL(0, 1), "0.5", "share of a model's pool that pins may hold")
-    LATER("cache.session_ttl", DURATION, "1h")
+    ROW("cache.session_ttl", DURATION, "1h", "a session not used for so long is forgotten")
     ROW("cache.context_ttl", DURATION, "24h", "how long a saved context stays, if it does not say")
     ROW("cache.replay", BOOL, "true", "render past replies from the tokens that were sampled")
     ROW("cache.replay_size", SIZE, "64MiB", "memory of past replies")

@@ -121,6 +121,7 @@ bool serve_settings_server(struct server_options *o, const struct cmd_context *c
     bool replays = config_bool(config, "cache.replay");
     o->replay_size = replays ? (size_t)config_number(config, "cache.replay_size") : 0;
     o->replay_ttl_ms = config_number(config, "cache.replay_ttl");
+    o->session_ttl_ms = config_number(config, "cache.session_ttl");
     o->context_ttl_ms = config_number(config, "cache.context_ttl");
     o->rounds_clock = config_bool(config, "cache.normalise.clock");
     o->misses_max = serve_settings_number(config, "cache.miss_ring");

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "serve/limits.h"
 #include "serve/misses.h"
+#include "serve/sessions.h"
 
 #define EXCHANGE_MEMORY_MIN ((size_t)1 << 20) /* beside 4 times the body */
 #define EXCHANGE_OUT_MAX (DIALECT_REPLY_MAX * 3) /* escaped, twice for reasoning */
@@ -81,6 +82,16 @@ static void exchange_leave_contexts(struct exchange *x)
     }
 }
 
+static void exchange_leave_session(struct exchange *x)
+{
+    const struct sessions_turn t = {
+        .scope = x->rq.scope, .id = x->rq.session, .agent = x->rq.agent, .leg = x->m.leg,
+        .model = x->st->leg_model.len ? x->st->leg_model : x->model,
+        .tokens = x->m.prompt_tokens + x->m.output_tokens};
+    if (t.id.len && x->m.is_started && x->m.outcome == METRICS_OUTCOME_OK)
+        sessions_add(x->set->o.sessions, &t, loop_ms());
+}
+
 void exchange_free(struct exchange *x)
 {
     struct exchange_set *s = x->set;
@@ -99,6 +110,7 @@ void exchange_free(struct exchange *x)
     if (x->st->queued.cut_messages)
         metrics_truncated(s->o.metrics);
     exchange_leave_contexts(x);
+    exchange_leave_session(x);
     dialect_state_deinit(x->st);
     free(x->st);
     transcript_deinit(&x->said);

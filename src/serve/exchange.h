@@ -29,6 +29,7 @@ struct exchange;
 struct exchange_call;
 struct contexts;
 struct exchange_set;
+struct sessions;
 struct limits;
 struct limits_key;
 struct metrics;
@@ -43,6 +44,7 @@ struct exchange_options {
     struct replay *replay;               /* outlives the set; NULL: past replies are only text */
     struct misses *misses;               /* outlives the set */
     struct contexts *contexts;           /* outlives the set */
+    struct sessions *sessions;           /* outlives the set */
     int64_t context_ttl_ms;              /* cache.context_ttl */
     uint32_t queue_max;                  /* limits.queue */
     int64_t ping_ms, defer_ms;           /* limits.ping (0: never), limits.defer_headers */

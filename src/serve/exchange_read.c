@@ -21,6 +21,7 @@ static void exchange_read_owner(struct exchange *x, const struct limits_key *key
     str scope = exchange_scope(key), salt = rq->scope;
     rq->scope = salt.len ? arena_printf(a, "%.*s %.*s", STR_ARG(scope), STR_ARG(salt))
                          : arena_copy(a, scope);
+    rq->session = arena_copy(a, rq->session); /* it is listed when the body is gone */
     if (key) {
         rq->owner = arena_copy(a, key->name);
         if (key->agent.len)

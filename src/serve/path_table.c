@@ -7,6 +7,7 @@
 #include "serve/path_contexts.h"
 #include "serve/path_legs.h"
 #include "serve/path_pull.h"
+#include "serve/path_sessions.h"
 #include "serve/path_state.h"
 
 #define PATH_REPORT_MAX 65536 /* bytes of what a reload says */
@@ -136,8 +137,9 @@ static const struct path_row rows_of_paths[] = {
     {"GET", "/v1/contexts", INFER, path_contexts_list},
     {"GET", "/v1/contexts/*", INFER, path_contexts_show},
     {"DELETE", "/v1/contexts/*", INFER, path_contexts_delete},
-    {"*", "/v1/sessions", INFER, path_not_built},
-    {"*", "/v1/sessions/*", INFER, path_not_built},
+    {"GET", "/v1/sessions", INFER, path_sessions_list},
+    {"GET", "/v1/sessions/*", INFER, path_sessions_show},
+    {"DELETE", "/v1/sessions/*", INFER, path_sessions_delete},
     {"*", "/v1/requests", INFER, path_not_built},
     {"*", "/v1/requests/*", INFER, path_not_built},
     {"*", "/v1/agents", INFER, path_not_built},

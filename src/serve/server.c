@@ -11,6 +11,7 @@
 #include "serve/models_leg.h"
 #include "serve/path_table.h"
 #include "serve/replay.h"
+#include "serve/sessions.h"
 
 #define SERVER_STOP_TICK_MS 20
 #define SERVER_FLUSH_MS 300 /* for the last bytes, after the last request has ended */
@@ -23,6 +24,7 @@ struct server {
     struct replay *replay;
     struct misses *misses;
     struct contexts *contexts;
+    struct sessions *sessions;
     struct limits *limits;
     struct pulls *pulls;
     str listen[SERVER_ADDRESSES_MAX]; /* what limits knows as our names */
@@ -408,7 +410,7 @@ static struct exchange_options server_exchange_options(struct server *s)
     return (struct exchange_options){
         .loop = o->loop, .provider = legs_provider(o->legs), .limits = &o->dialect,
         .metrics = s->metrics, .replay = s->replay, .misses = s->misses, .queue_max = o->queue_max,
-        .contexts = s->contexts, .context_ttl_ms = o->context_ttl_ms,
+        .contexts = s->contexts, .sessions = s->sessions, .context_ttl_ms = o->context_ttl_ms,
         .ping_ms = o->ping_ms, .defer_ms = o->defer_ms, .total_ms = o->total_ms,
         .rounds_clock = o->rounds_clock,
         .wait_ms = o->wait_ms, .gen_ms = o->gen_ms, .overlong_status = o->overlong_status,
@@ -436,6 +438,7 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
         !misses_open(&s->misses, o->misses_max, e) || !contexts_open(&s->contexts, &co, e) ||
+        !sessions_open(&s->sessions, o->session_ttl_ms, e) ||
         !pulls_open(&s->pulls, o->loop, server_on_stores, s, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
         return false;
@@ -533,6 +536,7 @@ void server_change(struct server *s, struct server_next *next, void (*on_free)(v
     s->limits = next->limits;
     s->o = *o;
     metrics_set_agents(s->metrics, s->o.agents_max);
+    sessions_set_ttl(s->sessions, s->o.session_ttl_ms);
     struct exchange_options ex = server_exchange_options(s);
     exchange_set_change(s->exchanges, &ex);
     http_server_change(s->http, &s->o.http, s->o.connections_max);
@@ -597,6 +601,7 @@ void server_close(struct server *s)
     replay_close(s->replay);
     misses_close(s->misses);
     contexts_close(s->contexts);
+    sessions_close(s->sessions);
     metrics_close(s->metrics);
     limits_close(s->limits);
     free(s);
@@ -608,6 +613,7 @@ const struct server_options *server_options_of(const struct server *s) { return 
 const struct metrics *server_metrics(const struct server *s) { return s->metrics; }
 const struct misses *server_misses(const struct server *s) { return s->misses; }
 struct contexts *server_contexts(const struct server *s) { return s->contexts; }
+struct sessions *server_sessions(const struct server *s) { return s->sessions; }
 const struct replay *server_replay(const struct server *s) { return s->replay; }
 
 struct pulls *server_pulls(const struct server *s) { return s->pulls; }

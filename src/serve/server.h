@@ -40,6 +40,7 @@ struct server_options {
     size_t replay_size;    /* bytes of past replies; 0: they are only text */
     int64_t replay_ttl_ms;
     int64_t context_ttl_ms; /* cache.context_ttl */
+    int64_t session_ttl_ms; /* cache.session_ttl */
     int64_t ping_ms, defer_ms, total_ms, wait_ms, gen_ms, grace_ms;
     uint32_t agents_max;     /* metrics.agents */
     bool rounds_clock;       /* cache.normalise.clock */
@@ -93,6 +94,7 @@ const struct server_options *server_options_of(const struct server *s);
 const struct metrics *server_metrics(const struct server *s);
 const struct misses *server_misses(const struct server *s);
 struct contexts *server_contexts(const struct server *s);
+struct sessions *server_sessions(const struct server *s);
 const struct replay *server_replay(const struct server *s); /* NULL: cache.replay is off */
 struct pulls *server_pulls(const struct server *s);
 struct limits *server_limits(const struct server *s); /* keeps alive what the options view */

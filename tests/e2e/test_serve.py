@@ -129,7 +129,7 @@ def test_E05_health_answers_at_once_during_a_long_prefill(real):
     ("POST", "/chat/completions", 404, "not_found", "there is POST /v1/chat/completions"),
     ("GET", "/v1/chat/completions", 405, "bad_method", "takes POST, not GET"),
     ("POST", "/health", 405, "bad_method", "takes GET, not POST"),
-    ("GET", "/v1/sessions", 501, "not_implemented", "GET /v1/sessions is not built yet"),
+    ("GET", "/v1/requests", 501, "not_implemented", "GET /v1/requests is not built yet"),
 ])
 def test_A08_a_wrong_path_or_method_is_told_in_json(real, method, path, status, code, words):
     r = real.request(method, path, b"{}")
