@@ -87,9 +87,11 @@ static bool cmd_serve_check(struct cmd_serve *s, struct err *e)
     ok = serve_settings_models(&s->settings, s->c->config, s->c->arena, e) && ok;
     ok = config_legs_load(&s->legs_config, s->c->config, s->c->arena, e) && ok;
     config_problems_end(s->c->config);
+    ok = ok && public_read(&s->prefixes, shared->items, shared->items_count, &s->options.dialect,
+                           s->c->arena, e);
+    s->options.public_ids = s->prefixes.ids;
+    s->options.public_ids_count = s->prefixes.ids_count;
     return ok &&
-           public_read(&s->prefixes, shared->items, shared->items_count, &s->options.dialect,
-                       s->c->arena, e) &&
            serve_settings_tls(&s->options.tls, s->c->config, e);
 }
 

@@ -23,6 +23,7 @@ struct context {
 };
 
 struct contexts {
+    struct contexts_options o;
     struct list all; /* by age */
     uint32_t count;
     size_t size;
@@ -38,6 +39,7 @@ bool contexts_open(struct contexts **out, const struct contexts_options *o, stru
     struct contexts *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "contexts: no memory");
+    s->o = *o;
     list_init(&s->all);
     pins_init(&s->pins, o->models);
     s->has_tick = o->loop && loop_timer_open(&s->tick, o->loop, contexts_on_tick, s, e);
@@ -123,6 +125,21 @@ static struct context *contexts_find(struct contexts *s, str scope, str id, bool
     return NULL;
 }
 
+bool contexts_is_public(const struct contexts *s, str id)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < s->o.public_ids_count && !found; i++)
+        found = str_eq(s->o.public_ids[i], id);
+    return found;
+}
+
+/* Nobody else can have saved one of a public id. */
+static struct context *contexts_find_any(struct contexts *s, str scope, str id)
+{
+    struct context *c = contexts_find(s, scope, id, false);
+    return !c && contexts_is_public(s, id) ? contexts_find(s, STR(""), id, false) : c;
+}
+
 /* --- one is saved -------------------------------------------------------------------------- */
 
 static bool contexts_check_room(const struct contexts *s, const struct contexts_new *n,
@@ -194,11 +211,13 @@ bool contexts_begin(struct contexts *s, const struct contexts_new *n, int64_t no
     return true;
 }
 
+/* To be changed, or only to be read. */
 static struct context *contexts_seen(struct contexts *s, const struct contexts_asker *who, str id,
-                                     int64_t now_ms)
+                                     bool is_change, int64_t now_ms)
 {
     contexts_sweep(s, now_ms);
-    struct context *c = contexts_find(s, who->scope, id, false);
+    struct context *c = is_change ? contexts_find(s, who->scope, id, false)
+                                  : contexts_find_any(s, who->scope, id);
     if (!c && who->is_admin)
         c = contexts_find(s, who->scope, id, true);
     return c && c->is_saved ? c : NULL;
@@ -207,7 +226,7 @@ static struct context *contexts_seen(struct contexts *s, const struct contexts_a
 bool contexts_recall(struct contexts *s, const struct contexts_asker *who, str id, int64_t now_ms,
                      struct api_request *rq, struct context **out)
 {
-    struct context *c = contexts_seen(s, who, id, now_ms);
+    struct context *c = contexts_seen(s, who, id, true, now_ms);
     struct api_request kept;
     if (!c)
         return false;
@@ -389,7 +408,7 @@ bool contexts_fork(struct contexts *s, const struct contexts_fork *f, struct con
 {
     struct api_request *rq = f->rq;
     contexts_sweep(s, f->now_ms);
-    struct context *c = contexts_find(s, rq->scope, rq->context, false);
+    struct context *c = contexts_find_any(s, rq->scope, rq->context);
     str id = str_sub(rq->context, 0, 80);
     if (!c || !c->is_saved)
         return api_error_set(e, ERR_NOT_FOUND, "not_found", STR("shoal.context"),
@@ -429,7 +448,8 @@ void contexts_write(struct contexts *s, const struct contexts_asker *who, int64_
     json_open_array(&w);
     list_each (at, &s->all) {
         const struct context *c = list_item(at, struct context, link);
-        if (!c->is_saved || (!who->is_admin && !str_eq(c->scope, who->scope)))
+        bool is_seen = who->is_admin || c->scope.len == 0 || str_eq(c->scope, who->scope);
+        if (!c->is_saved || !is_seen)
             continue;
         contexts_row_of(c, now_ms, &row);
         dialect_contexts_put(&w, &row);
@@ -447,7 +467,7 @@ bool contexts_write_one(struct contexts *s, const struct contexts_asker *who, st
                         int64_t now_ms, struct buf *out)
 {
     struct dialect_contexts_row row;
-    const struct context *c = contexts_seen(s, who, id, now_ms);
+    const struct context *c = contexts_seen(s, who, id, false, now_ms);
     if (!c)
         return false;
     struct json_writer w = json_writer(out);
@@ -458,7 +478,7 @@ bool contexts_write_one(struct contexts *s, const struct contexts_asker *who, st
 
 bool contexts_delete(struct contexts *s, const struct contexts_asker *who, str id, int64_t now_ms)
 {
-    struct context *c = contexts_seen(s, who, id, now_ms);
+    struct context *c = contexts_seen(s, who, id, true, now_ms);
     if (c)
         contexts_hide(s, c);
     return c != NULL;

@@ -5,9 +5,9 @@
  * Not:       the body of POST /v1/contexts (dialect_contexts), its prefill (exchange), pages (kv):
  *            what an entry keeps is text, the prefix cache keeps the pages as it keeps any others,
  *            or pinned (pins).
- * Invariant: an entry is seen in its cache scope alone, and by admin; what is sent upstream or to a
- *            child is always the whole prompt. An entry that is deleted or expired lives until its
- *            last reader leaves.
+ * Invariant: an entry is seen in its cache scope alone, and by admin; a public one, in scope "", by
+ *            all, and only admin changes it. What is sent upstream or to a child is always the
+ *            whole prompt. An entry that is deleted or expired lives until its last reader leaves.
  *
  *     begin --prefill failed--> gone
  *       \--prefilled: end--> saved --fork, leave--> saved --DELETE, ttl--> gone, after a leave
@@ -30,13 +30,17 @@
 struct context;
 struct contexts;
 struct models_leg;
-struct contexts_options { /* both NULL: nothing is pinned, ttl is looked at by calls alone */
+struct contexts_options { /* loop, models NULL: nothing is pinned, only calls look at a ttl */
     struct loop *loop;
     struct models_leg *models; /* outlives it */
+    const str *public_ids;     /* outlive it: in scope "", read by all, changed by admin */
+    uint32_t public_ids_count;
 };
 BASE_USE_RESULT bool contexts_open(struct contexts **out, const struct contexts_options *o,
                                    struct err *e);
 void contexts_close(struct contexts *s); /* nobody holds or reads one; NULL is allowed */
+
+bool contexts_is_public(const struct contexts *s, str id);
 
 /* --- one is saved --- */
 

@@ -59,12 +59,17 @@ static void exchange_read_normalise(struct exchange *x)
                                             count)};
 }
 
+static bool exchange_read_is_admin(const struct exchange *x)
+{
+    const struct limits_key *key = x->call->key;
+    return !key || (key->scopes & LIMITS_SCOPE_ADMIN);
+}
+
 /* A change of a context is asked of its own model, with its own messages. */
 static void exchange_read_recall_context(struct exchange *x)
 {
     struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
-    const struct limits_key *key = x->call->key;
-    const struct contexts_asker who = {x->rq.scope, !key || (key->scopes & LIMITS_SCOPE_ADMIN)};
+    const struct contexts_asker who = {x->rq.scope, exchange_read_is_admin(x)};
     if (x->dialect != &dialect_contexts || !st->is_change)
         return;
     if (contexts_recall(x->set->o.contexts, &who, st->id, loop_ms(), &x->rq, &x->saves))
@@ -206,6 +211,13 @@ static bool exchange_read_context(struct exchange *x, struct api_error *e)
     if (x->dialect != &dialect_contexts)
         return true;
     struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
+    if (!st->is_change && contexts_is_public(s, st->id)) {
+        if (!exchange_read_is_admin(x))
+            return api_error_set(e, ERR_AUTH, "forbidden", STR("id"),
+                                 "id: %.*s is shared by all keys (cache.public), only an admin key "
+                                 "saves it", STR_ARG(st->id));
+        rq->scope = STR("");
+    }
     const struct contexts_new n = {.scope = rq->scope, .id = st->id, .model = x->model,
                                    .content = st->content};
     x->kept = *rq;

@@ -2,6 +2,7 @@
 
 #include "base/chrono.h"
 #include "base/file.h"
+#include "dialect/dialect_contexts.h"
 
 #define PUBLIC_ID ((uint64_t)1 << 62) /* beside the ids of exchange and attempt */
 
@@ -50,16 +51,22 @@ bool public_read(struct public_prefixes *out, const str *files, uint32_t count,
     if (count > PUBLIC_MAX)
         return err_set(e, ERR_CONFIG, "cache.public: %u files, at most %u", count, PUBLIC_MAX);
     struct api_request *rows = ARENA_ARRAY(a, struct api_request, count);
-    if (!rows)
+    str *ids = ARENA_ARRAY(a, str, count);
+    *out = (struct public_prefixes){.rows = rows, .ids = ids};
+    if (!rows || !ids)
         return err_set(e, ERR_MEMORY, "cache.public: no memory for %u files", count);
     for (uint32_t i = 0; i < count; i++) {
-        if (str_starts(files[i], STR("ctx_")))
-            return err_set(e, ERR_UNSUPPORTED, "cache.public %.*s: ids of contexts are not built"
-                           " yet, a file is", STR_ARG(files[i]));
-        if (!public_read_one(&rows[i], files[i], limits, a, e))
+        struct api_request *row = &rows[out->count];
+        if (str_starts(files[i], STR("ctx_"))) {
+            if (!dialect_contexts_is_id(files[i]))
+                return err_set(e, ERR_CONFIG, "cache.public %.*s: the id of a context has 1 to %u "
+                               "of A-Z a-z 0-9 . _ -", STR_ARG(files[i]), DIALECT_CONTEXTS_ID_MAX);
+            ids[out->ids_count++] = files[i];
+            continue;
+        }
+        if (!public_read_one(row, files[i], limits, a, e))
             return false;
-        rows[i].id = PUBLIC_ID + i;
+        row->id = PUBLIC_ID + out->count++;
     }
-    *out = (struct public_prefixes){rows, count};
     return true;
 }

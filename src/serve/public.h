@@ -20,10 +20,13 @@
 struct public_prefixes {
     const struct api_request *rows; /* model "": of every model */
     uint32_t count;
+    const str *ids; /* contexts that are public once an administrator has saved them */
+    uint32_t ids_count;
 };
 
-/* Each file is a body of POST /v1/chat/completions: messages, tools, and a model if it is for one
- * only. Everything lies in a, which must outlive the children. ERR_CONFIG names the file. */
+/* What begins with ctx_ is the id of a context. Any other is a file, a body of
+ * POST /v1/chat/completions: messages, tools, and a model if it is for one only. Everything lies in
+ * a, which must outlive the children. ERR_CONFIG names the file. */
 BASE_USE_RESULT bool public_read(struct public_prefixes *out, const str *files, uint32_t count,
                                  const struct dialect_limits *limits, struct arena *a,
                                  struct err *e);

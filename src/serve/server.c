@@ -434,7 +434,9 @@ static bool server_init(struct server *s, const struct server_options *o, struct
                      server_on_error, server_write_ids}};
     s->o.access.listen = s->listen;
     s->o.access.checks_host = true;
-    const struct contexts_options co = {.loop = o->loop, .models = o->models};
+    const struct contexts_options co = {.loop = o->loop, .models = o->models,
+                                        .public_ids = o->public_ids,
+                                        .public_ids_count = o->public_ids_count};
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
         !misses_open(&s->misses, o->misses_max, e) || !contexts_open(&s->contexts, &co, e) ||
@@ -527,6 +529,8 @@ void server_change(struct server *s, struct server_next *next, void (*on_free)(v
     o->tls = old->tls;
     o->replay_size = old->replay_size;
     o->replay_ttl_ms = old->replay_ttl_ms;
+    o->public_ids = old->public_ids;
+    o->public_ids_count = old->public_ids_count;
     o->reload = old->reload;
     o->on_stopped = old->on_stopped;
     o->ctx = old->ctx;

@@ -158,5 +158,5 @@ def test_a_public_file_that_cannot_be_read_is_named(home, shoal):
         assert text in done.stderr
     done = shoal("serve", "-config", config(home, "cache: {public: [/no/such.json]}\n"))
     assert done.returncode != 0 and "/no/such.json" in done.stderr
-    done = shoal("serve", "-config", config(home, "cache: {public: [ctx_a]}\n"))
-    assert done.returncode != 0 and "ids of contexts are not built" in done.stderr
+    done = shoal("serve", "-config", config(home, "cache: {public: ['ctx_a b']}\n"))
+    assert done.returncode != 0 and "cache.public ctx_a b: the id of a context" in done.stderr

@@ -358,3 +358,25 @@ def test_a_context_of_plain_text_goes_before_raw_prompts(server):
     assert reply.status == 400 and b"goes before a raw prompt" in reply.body
     r = server.post("/v1/completions", {**more, "prompt": [1, 2], "shoal": {"context": "text"}})
     assert r.status == 400 and b"not of ids" in r.body
+
+
+def test_a_public_context_is_saved_by_admin_and_read_by_every_key(home):
+    env = {name.upper(): key for name, key in KEYS.items()}
+    text = WITH_KEYS + "\ncache: {public: [ctx_house]}\n"
+    with serving(home, "-model", TINY, "-config", config(home, text), env=env) as server:
+        one, two, ops = bearer("one"), bearer("two"), bearer("ops")
+        body = {"model": "llama", "id": "ctx_house", "pin": True, "system": LONG}
+        assert code(server.post("/v1/contexts", body, headers=one)) == (403, "forbidden")
+        assert code(fork(server, "chat", "ctx_house", headers=one)[0]) == (404, "not_found")
+        r = server.post("/v1/contexts", body, headers=ops)
+        assert r.status == 201 and r.json()["pinned"] is True, r.body
+        for key in (one, two):
+            for dialect in DIALECTS:  # the first of a key hits, too
+                reply, (cached, _) = fork(server, dialect, "ctx_house", headers=key)
+                assert reply.status == 200 and cached >= r.json()["tokens"] - 32
+            assert [c["id"] for c in server.get("/v1/contexts", headers=key).json()["data"]] == [
+                "ctx_house"]
+            for method, change in (("PATCH", b'{"pin": false}'), ("DELETE", None)):
+                gone = server.request(method, "/v1/contexts/ctx_house", change, key)
+                assert code(gone) == (404, "not_found")
+        assert server.get("/v1/contexts/ctx_house", headers=one).json()["pinned"] is True
