@@ -829,7 +829,7 @@ static int64_t step_ms(void)
 
 /* E04: a long prompt beside two running replies. A step costs 10 ms and 0.2 ms a row, so decoding
  * alone takes 10.4 and 2.5 times that is 26. In one piece the prompt's rows would make it 61. */
-static void run_pace(void)
+static void run_E04_pace(void)
 {
     open_scene(0, 256, 1200);
     w.device.clock = &w.clock;
@@ -1044,7 +1044,7 @@ int main(void)
     run_agents(0);
     run_agents(100);
     run_rotation();
-    run_pace();
+    run_E04_pace();
     run_window();
     run_idle();
     run_E01_tight_pool();
