@@ -102,7 +102,7 @@ static void server_write_ids(void *ctx, struct buf *out)
     buf_printf(out, "Shoal-Request-Id: %s\r\nx-request-id: %s\r\nrequest-id: %s\r\n", id, id, id);
 }
 
-/* A refusal of the connection itself: the request may have no call yet. */
+/* A refusal of the connection itself: the request may have no call yet; its path may be known. */
 static void server_on_error(void *ctx, struct http_conn *c, int status, const char *text,
                             struct buf *out)
 {
@@ -125,6 +125,10 @@ static void server_on_error(void *ctx, struct http_conn *c, int status, const ch
     if (c && !call) {
         exchange_make_id(none.id);
         none.x.request_id = str_of(none.id);
+        const struct http_request *r = http_conn_request(c);
+        if (r->path.p && !dialect_match(r->method, r->path, &none.x.dialect, &none.x.path,
+                                        &none.x.segment))
+            none.x.dialect = NULL;
         call = &none;
     }
     if (c)

@@ -197,6 +197,19 @@ def test_bad_http_gets_a_status_json_and_a_close(tiny, data, status):
     assert len(ids) >= 2 and len(set(ids)) == 1
 
 
+@pytest.mark.parametrize("path, keys", [
+    ("/v1/messages", {"type", "error", "request_id"}), ("/api/chat", {"error", "code"}),
+    ("/v1/chat/completions", {"error"}), ("/v1/responses", {"error"}), ("/nope", {"error"}),
+])
+@pytest.mark.parametrize("headers", ["", "Host: a\r\nHost: b\r\n",
+                                     "Host: localhost\r\nTransfer-Encoding: gzip, chunked\r\n"])
+def test_bad_http_is_told_in_the_form_of_its_path(tiny, path, keys, headers):
+    got = raw(tiny, f"POST {path} HTTP/1.1\r\n{headers}\r\n".encode())
+    assert re.match(rb"HTTP/1.1 (400|501) ", got), got[:200]
+    body = json.loads(got.partition(b"\r\n\r\n")[2])
+    assert set(body) == keys, body
+
+
 @pytest.mark.parametrize("target", ["http://localhost/health", "HTTP://127.0.0.1:1/health?x=1",
                                     "https://localhost/health"])
 def test_a_target_in_absolute_form_is_served(tiny, target):
