@@ -52,8 +52,10 @@ def litellm(home, upstream, port, venv):
         "model_list:\n  - model_name: m\n    litellm_params:\n      model: openai/m\n"
         f"      api_base: http://127.0.0.1:{upstream}/v1\n      api_key: {KEY}\n"
         "litellm_settings: {telemetry: false}\n")
-    return [str(pathlib.Path(venv) / "bin" / "litellm"), "--config", str(home / "litellm.yaml"),
-            "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"], "/health/liveliness"
+    os.environ["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"  # on loopback
+    return [str(pathlib.Path(venv).resolve() / "bin" / "litellm"),
+            "--config", str(home / "litellm.yaml"), "--host", "127.0.0.1",
+            "--port", str(port), "--num_workers", "1"], "/health/liveliness"
 
 
 def measure(o, upstream, target=None, pid=None):
