@@ -249,8 +249,9 @@ real: $(REAL) models ## real weights against their goldens
 corpus: $(FUZZ) ## fuzz targets over their corpora
 	@$(RUN_TESTS) $^
 
+# One more at a time than there are cores: some of them mostly wait.
 check: $(E2E_BINARIES) static $(QUICK) ## fast checks: no model, no network
-	@$(RUN_TESTS) $(QUICK)
+	@$(RUN_TESTS) -jobs $$(($$(nproc) + 1)) $(QUICK)
 
 # ---------------------------------------------------------------- the two commands
 
