@@ -785,7 +785,7 @@ static void legs_write_probes(struct legs *l, struct buf *out)
             const struct legs_leg *at = list_item(link, struct legs_leg, link);
             sum += at->row == row ? at->probes[kind][i % 2] : 0;
         }
-        if (sum)
+        if (l->now->rows[row].kind == LEG_KIND_UPSTREAM)
             buf_printf(out, "shoal_probes_total{leg=\"%.*s\",kind=\"%s\",result=\"%s\"} %llu\n",
                        STR_ARG(l->now->rows[row].name), kinds[kind], results[i % 2],
                        (unsigned long long)sum);
