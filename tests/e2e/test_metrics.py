@@ -87,15 +87,14 @@ def check_promised(types, series, must_have_samples):
     wanted, later = promised()
     assert len(wanted) > 35
     told = {n[len("shoal_"):]: kind for n, kind in types.items()}
-    assert set(wanted) - later <= set(told) <= set(wanted)
+    assert set(told) == set(wanted) - later
     assert all(wanted[n][0] == kind for n, kind in told.items())
     for name, (kind, labels) in wanted.items():
         end = "_count" if kind == "histogram" else ""
         keys = [k for k in series if k[0] == f"shoal_{name}{end}"]
         assert keys or name not in must_have_samples, name
         for k in keys:
-            told = {x for x, _ in k[1]}  # checks are counted for all legs together
-            assert told == labels or name == "probes_total" and told <= labels, (k, labels)
+            assert {x for x, _ in k[1]} == labels, (k, labels)
 
 
 def test_metrics_are_strictly_the_text_format_and_complete(home):
