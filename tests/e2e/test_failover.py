@@ -3,6 +3,7 @@
 Upstreams are `shoal stub` processes: the fault stands in the model's name, the text is numbered
 words, so that a lost or repeated one shows.
 """
+import atexit
 import concurrent.futures
 import http.server
 import itertools
@@ -35,8 +36,10 @@ class Stub:
         assert select.select([self.process.stdout], [], [], 20)[0]
         line = self.process.stdout.readline().decode()
         self.port = int(re.search(r":(\d+)", line).group(1))
+        atexit.register(self.process.kill)  # a test that fails does not come to stop()
 
     def stop(self):
+        atexit.unregister(self.process.kill)
         self.process.terminate()
         self.process.communicate(timeout=10)
 
