@@ -15,7 +15,7 @@ from test_failover import CONTINUE, DIALECTS, PATHS, Stub, config_of, events_of
 from test_faults_net import plain_server
 
 PROMPT = "Say hello in one sentence."
-LONG = "Name three colours."  # the model goes on and on about them
+LONG = "Tell a very long story."  # 1000 tokens are not its end
 SECONDS = ("none", *DIALECTS, "local")
 AT_ONCE = 14
 

@@ -5,11 +5,9 @@ import itertools
 import signal
 import time
 
-from fault_table import PATHS, body_of
+from fault_table import LONG, PATHS, body_of
 from server import REAL, Server, wait_until
 from test_failover import CONTINUE, DIALECTS, Stub, ask, config_of, read_stream
-
-STORY = "Tell a very long story."  # 1000 tokens are not its end
 
 
 def test_SIGTERM_ends_every_stream_with_its_protocols_error_and_a_restart_knows_all(tmp_path):
@@ -36,7 +34,7 @@ def test_SIGTERM_ends_every_stream_with_its_protocols_error_and_a_restart_knows_
         pinned = ask(server, "openai", "cloud", False, **session).headers["shoal-leg"]
         cells = list(itertools.product(DIALECTS, (server.model(), "cloud"), (True, False)))
         with concurrent.futures.ThreadPoolExecutor(len(cells)) as pool:
-            jobs = {c: pool.submit(server.post, PATHS[c[0]], body_of(c[0], c[1], c[2], STORY))
+            jobs = {c: pool.submit(server.post, PATHS[c[0]], body_of(c[0], c[1], c[2], LONG))
                     for c in cells}
             wait_until(lambda: server.metric("shoal_running") == len(cells) // 2)
             before = server.metric("shoal_eval_tokens_total")
