@@ -219,8 +219,8 @@ static uint32_t kv_trie_worst(const struct kv_trie *t, uint32_t group, uint32_t 
     for (uint32_t i = t->oldest; i != KV_NODE_NONE && looked < KV_TRIE_LOOK;
          i = t->nodes[i].newer) {
         const struct kv_node *n = &t->nodes[i];
-        bool fits = group == ANY_GROUP || kv_trie_holds_alone(t, n, group);
-        if (!kv_trie_is_leaf(n) || !fits || i == keep)
+        if (i == keep || !kv_trie_is_leaf(n) ||
+            (group != ANY_GROUP && !kv_trie_holds_alone(t, n, group)))
             continue;
         double age = (double)(t->clock - n->used) + 1;
         double worth = (double)n->weight * (1 + n->depth / 256.0) / age;
@@ -572,9 +572,13 @@ void kv_trie_pin_cost(const struct kv_trie *t, str scope_name, const int32_t *to
         from[g] = kv_trie_first_seen(t->layout, g, count);
         out->pages[g] = levels > from[g] ? levels - from[g] : 0;
     }
-    for (uint32_t i = 0; i < count / KV_PAGE_TOKENS; i++) {
-        at = kv_trie_full(t, at, scope, tokens + i * KV_PAGE_TOKENS);
-        if (at == KV_NODE_NONE)
+    uint32_t same = 0, rest = count % KV_PAGE_TOKENS;
+    for (uint32_t i = 0; i < levels; i++) {
+        bool is_end = i == count / KV_PAGE_TOKENS; /* found as kv_trie_insert_end does */
+        at = is_end ? kv_trie_closest(t, at, scope, tokens + count - rest, rest, &same)
+                    : kv_trie_full(t, at, scope, tokens + i * KV_PAGE_TOKENS);
+        if (at == KV_NODE_NONE ||
+            (is_end && (same != rest || !kv_trie_has_pages(t, &t->nodes[at]))))
             break;
         out->nodes -= t->nodes[at].pins > 0;
         for (uint32_t g = 0; g < t->layout->groups_count; g++)

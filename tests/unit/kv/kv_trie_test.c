@@ -394,6 +394,27 @@ static void test_a_pin_holds_of_a_window_what_its_next_token_sees_and_no_more(vo
     assert_int_equal(kv_trie_evict(&trie, 0, 100), 6);
 }
 
+static void test_what_is_pinned_costs_nothing_again_its_partly_filled_end_too(void **state)
+{
+    (void)state;
+    struct kv_trie_pins cost;
+    struct talk a;
+    talk_init(&a);
+    talk_say(&a, 100, 193);
+    kv_trie_pin_cost(&trie, STR(""), a.tokens, 193, &cost);
+    assert_int_equal(cost.nodes, 7);
+    uint32_t node = talk_store(&a, STR(""));
+    kv_trie_pin(&trie, node);
+    assert_memory_equal(&trie.stats.pinned, &cost, sizeof cost);
+    kv_trie_pin_cost(&trie, STR(""), a.tokens, 193, &cost);
+    assert_int_equal(cost.nodes + cost.pages[0] + cost.pages[1], 0);
+    a.tokens[192]++; /* another end: one page more of each group */
+    kv_trie_pin_cost(&trie, STR(""), a.tokens, 193, &cost);
+    assert_int_equal(cost.nodes, 1);
+    kv_trie_unpin(&trie, node);
+    assert_int_equal(trie.stats.pinned.nodes, 0);
+}
+
 /* Random conversations over few tokens, against a list of everything that was stored and never
  * evicted (the pool is large enough): the longest common prefix must be found exactly. */
 static void test_random_conversations_match_their_longest_common_prefix(void **state)
@@ -448,6 +469,7 @@ int main(void)
         TEST(test_the_oldest_conversation_goes_first_and_from_its_end, setup),
         TEST(test_pages_in_use_and_pinned_ones_are_never_evicted, setup),
         TEST(test_a_pin_holds_of_a_window_what_its_next_token_sees_and_no_more, setup_window),
+        TEST(test_what_is_pinned_costs_nothing_again_its_partly_filled_end_too, setup_window),
         TEST(test_where_conversations_part_the_way_to_there_weighs_more, setup),
         TEST(test_a_heavy_prefix_outlives_a_light_one_of_the_same_age, setup),
         TEST(test_E29_without_a_free_node_the_oldest_leaf_makes_room, setup_few),
