@@ -198,7 +198,7 @@ class Table:
             leg = {"kind": "upstream", "dialect": d, "continue": CONTINUE[d], "max_inflight": 500}
             for n, stub in self.stubs.items():
                 legs[f"{n}-{d}"] = {**leg, "url": f"http://127.0.0.1:{stub.port}"}
-            legs[f"a-{d}"]["deadlines"] = {"first_token": "400ms", "gap": "400ms"}
+            legs[f"a-{d}"]["deadlines"] = {"first_token": "1s", "gap": "1s"}
             for name, f in FAULTS.items():
                 if f.url:
                     legs[f"{name}-{d}"] = {**leg, "url": tls if f.url == "tls" else f.url}

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from conftest import ROOT, SHOAL
+from server import TINY
 
 MODEL = os.path.join(ROOT, "build", "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
 COMMANDS = [("inspect", "plan"), ("run", "-local")]
@@ -60,7 +61,6 @@ BYTES = {
 }
 
 
-TINY = os.path.join(ROOT, "build", "tiny", "llama.gguf")
 UP = b"blk.1.ffn_up.weight" + struct.pack("<I", 2)
 
 # name -> what is replaced in a tiny model, by what, and words that the sentence must hold.

@@ -1,5 +1,4 @@
 """Cases of CASES.md G about legs that are asked, or are not: the id is in the name."""
-import http.client
 import json
 import os
 import signal
@@ -16,13 +15,6 @@ QUIET = ["probes: {free: false}", "breaker: {failures: 1000, min_requests: 10000
 def upstream(port, dialect="openai", **more):
     return {"kind": "upstream", "dialect": dialect, "model": "x",
             "url": f"http://127.0.0.1:{port}", **more}
-
-
-def chats(port):
-    """How many chats a stub was asked for."""
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    c.request("GET", "/stub/counts")
-    return json.loads(c.getresponse().read())["chats"]
 
 
 def test_G03_a_slow_prompt_that_moves_is_no_hang_and_one_that_stands_still_is(tmp_path):
@@ -48,7 +40,7 @@ def test_G03_a_slow_prompt_that_moves_is_no_hang_and_one_that_stands_still_is(tm
             leg, took = long(count, count)
             assert leg == "desk", took
             count *= 2
-        assert took > 1 and chats(stub.port) == 0  # a fast machine passes only the first limits
+        assert took > 1 and stub.chats() == 0  # a fast machine passes only the first limits
         child, = children_of(server.process.pid)
         os.kill(child, signal.SIGSTOP)
         leg, took = long(1, 1500)
@@ -64,15 +56,15 @@ def test_G17_a_refusal_costs_the_first_leg_one_hit_and_the_second_one(tmp_path):
         (home / "config.yaml").write_text(config_of(
             {"a": upstream(first.port, d), "b": upstream(second.port, d)},
             [{"match": {}, "legs": ["a", "b"]}], QUIET))
-        before = chats(first.port), chats(second.port)
+        before = first.chats(), second.chats()
         with serving(home, "-config", str(home / "config.yaml")) as server:
             r = ask(server, d, "m", False)
             assert r.headers["shoal-substituted"] == "from=a; to=b; reason=rate_limit", r.headers
             assert len(read_whole(d, r.body).split()) == WORDS
-            assert (chats(first.port), chats(second.port)) == (before[0] + 1, before[1] + 1)
+            assert (first.chats(), second.chats()) == (before[0] + 1, before[1] + 1)
             for _ in range(5):  # the refused one rests: nobody knocks
                 assert ask(server, d, "m", False).headers["shoal-leg"] == "b"
-            assert (chats(first.port), chats(second.port)) == (before[0] + 1, before[1] + 6)
+            assert (first.chats(), second.chats()) == (before[0] + 1, before[1] + 6)
     first.stop()
     second.stop()
 

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.request
 
 import pytest
 
@@ -37,6 +38,14 @@ class Stub:
         line = self.process.stdout.readline().decode()
         self.port = int(re.search(r":(\d+)", line).group(1))
         atexit.register(self.process.kill)  # a test that fails does not come to stop()
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as r:
+            return r.read()
+
+    def chats(self):
+        """How many chats it was asked for: what an upstream would bill."""
+        return json.loads(self.get("/stub/counts"))["chats"]
 
     def stop(self):
         atexit.unregister(self.process.kill)

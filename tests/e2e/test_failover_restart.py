@@ -32,12 +32,18 @@ def test_SIGTERM_ends_every_stream_with_its_protocols_error_and_a_restart_knows_
             assert ask(server, "openai", "broken", False, max_tokens=1).status == 200
         session = {"prompt_cache_key": "desk-7", "max_tokens": 1}
         pinned = ask(server, "openai", "cloud", False, **session).headers["shoal-leg"]
-        cells = list(itertools.product(DIALECTS, (server.model(), "cloud"), (True, False)))
-        with concurrent.futures.ThreadPoolExecutor(len(cells)) as pool:
-            jobs = {c: pool.submit(server.post, PATHS[c[0]], body_of(c[0], c[1], c[2], LONG))
-                    for c in cells}
+        cells, asked = list(itertools.product(DIALECTS, (True, False))), slow.chats()
+        with concurrent.futures.ThreadPoolExecutor(2 * len(cells)) as pool:
+            def send(model):
+                return {(client, model, stream): pool.submit(
+                    server.post, PATHS[client], body_of(client, model, stream, LONG))
+                    for client, stream in cells}
+            jobs = send("cloud")
+            wait_until(lambda: slow.chats() == asked + len(cells))
+            time.sleep(1)  # some words of a thousand
+            jobs |= send(server.model())
             here = f'{{model="{server.model()}"}}'  # what the cloud's replies do is no matter
-            wait_until(lambda: server.metric("shoal_running" + here) == len(cells) // 2)
+            wait_until(lambda: server.metric("shoal_running" + here) == len(cells))
             before = server.metric("shoal_eval_tokens_total" + here)
             wait_until(lambda: server.metric("shoal_eval_tokens_total" + here) > before + 40)
             server.process.send_signal(signal.SIGTERM)

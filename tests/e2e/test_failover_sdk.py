@@ -22,7 +22,7 @@ def server(tmp_path_factory):
         for n, stub in stubs.items():
             legs[f"{n}-{d}"] = {"kind": "upstream", "dialect": d, "continue": CONTINUE[d],
                                 "url": f"http://127.0.0.1:{stub.port}"}
-        legs[f"a-{d}"]["deadlines"] = {"first_token": "400ms", "gap": "400ms"}
+        legs[f"a-{d}"]["deadlines"] = {"first_token": "1500ms", "gap": "1500ms"}
     for i, d in enumerate(DIALECTS):
         second = {"leg": f"b-{DIALECTS[(i + 1) % 3]}", "model": "x/ok"}
         routes += [{"match": {"model": f"two-{d}/*"}, "legs": [f"a-{d}", second]},

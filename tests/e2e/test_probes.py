@@ -1,7 +1,6 @@
 """Billed probes from outside: only to half-open legs that nobody asks, only within the budget."""
 import json
 import time
-import urllib.request
 
 from server import serving, wait_until
 from test_failover import CONTINUE, DIALECTS, Stub, ask, config_of
@@ -23,16 +22,6 @@ def write(path, legs, work, probes):
 
 def states(server):
     return {leg["name"]: leg["state"] for leg in server.get("/v1/routes").json()["legs"]}
-
-
-def stub_get(stub, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{stub.port}{path}", timeout=10) as r:
-        return r.read()
-
-
-def chats(stub):
-    """What the upstream would bill."""
-    return json.loads(stub_get(stub, "/stub/counts"))["chats"]
 
 
 def open_all(server, legs, status=502):
@@ -57,8 +46,8 @@ def test_a_leg_that_came_back_is_closed_by_billed_probes_in_every_protocol(tmp_p
         back = Stub(tmp_path, "-port", str(gone.port))
         wait_until(lambda: work(server) and
                    {states(server)[name] for name in legs} == {"closed"}, 60)
-        assert chats(back) == 2 * len(legs)
-        assert b":16" in stub_get(back, "/stub/last")
+        assert back.chats() == 2 * len(legs)
+        assert b":16" in back.get("/stub/last")
         for name in legs:
             assert server.metric(f'shoal_probes_total{{leg="{name}",kind="paid",result="ok"}}') == 2
         assert server.metric("shoal_probe_tokens_total") > 0
@@ -74,14 +63,14 @@ def test_probes_end_with_the_budget_and_the_budget_outlives_a_restart(tmp_path):
     with serving(tmp_path, "-config", str(path)) as server:
         port = server.port
         open_all(server, legs)
-        before = chats(bad)
+        before = bad.chats()
         wait_until(lambda: work(server) and server.metric(failed) == 2, 60)
-        assert chats(bad) == before + 2
+        assert bad.chats() == before + 2
     with serving(tmp_path, "-config", str(path), "-addr", f"127.0.0.1:{port}") as server:
         end = time.monotonic() + 6  # a probe would have left after 4
         while time.monotonic() < end:
             work(server)
-        assert chats(bad) == before + 2
+        assert bad.chats() == before + 2
     bad.stop()
     other.stop()
 
@@ -92,11 +81,11 @@ def test_G15_without_requests_nothing_is_billed(tmp_path):
     write(path, legs, other, {"free": True, "paid": False})
     with serving(tmp_path, "-config", str(path)) as server:
         open_all(server, legs)
-        before = chats(bad)
+        before = bad.chats()
         end = time.monotonic() + 6
         while time.monotonic() < end:  # paid is off: whatever the fleet does
             work(server)
-        assert chats(bad) == before
+        assert bad.chats() == before
         assert server.metric("shoal_probe_tokens_total") == 0
     bad.stop()
     other.stop()

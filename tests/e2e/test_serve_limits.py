@@ -434,7 +434,8 @@ def test_a_deadline_that_cannot_be_kept_is_refused_before_it_has_passed(home):
 def test_a_deadline_counts_the_prompt_that_is_being_read_before_it(home):
     """Alone it would have time enough; behind a prompt of six times its size it has not. Small
     batches: between two steps the engine looks at what has come."""
-    with serving(home, "-model", REAL, "-ctx", "8192", "-batch", "64") as server:
+    with serving(home, "-model", REAL, "-ctx", "8192", "-batch", "64", "-threads", "1",
+                 "-backend", "cpu") as server:
         def body(words, **more):
             text = " ".join(f"{w}{more.get('user')}" for w in range(words))
             return {"model": server.model(), "max_tokens": 2, **more,

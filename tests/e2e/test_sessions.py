@@ -11,7 +11,7 @@ from test_contexts import code
 @pytest.fixture
 def keyed(home):
     env = {name.upper(): key for name, key in KEYS.items()}
-    text = WITH_KEYS + "\ncache: {session_ttl: 2s}\n"
+    text = WITH_KEYS + "\ncache: {session_ttl: 6s}\n"
     with serving(home, "-model", TINY, "-config", config(home, text), env=env) as s:
         yield s
 
@@ -61,5 +61,5 @@ def test_another_key_s_session_is_not_there_and_all_end_with_their_ttl(keyed):
     assert [r["turns"] for r in keyed.get("/v1/sessions", headers=ops).json()["data"]] == [1, 1]
     assert keyed.request("DELETE", "/v1/sessions/a", headers=two).status == 204
     assert keyed.get("/v1/sessions/a", headers=one).json()["turns"] == 1
-    time.sleep(2.1)
+    time.sleep(6.1)
     assert code(keyed.get("/v1/sessions/a", headers=one)) == (404, "not_found")
