@@ -48,13 +48,12 @@ bool err_set_errno(struct err *e, int error_number, const char *format, ...)
 
 bool err_wrap(struct err *e, const char *format, ...)
 {
-    char head[ERR_TEXT_MAX], tail[ERR_TEXT_MAX];
+    char head[ERR_TEXT_MAX];
     va_list args;
     va_start(args, format);
     err_mend(head, vsnprintf(head, sizeof head, format, args));
     va_end(args);
-    memcpy(tail, e->text, sizeof tail);
-    return err_set(e, e->code, "%s: %s", head, tail);
+    return err_set(e, e->code, "%s: %s", head, e->text);
 }
 
 const char *err_name(enum err_code code)

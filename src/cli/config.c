@@ -294,6 +294,15 @@ static str config_expand(str text, struct arena *a)
     return file_expand_home(a, text, config_home(a));
 }
 
+/* False: it begins with ~ and there is no home. */
+static bool config_take_path(str *out, str text, struct arena *a, struct err *e)
+{
+    *out = config_expand(text, a);
+    return out->len || !text.len || a->is_full ||
+           err_set(e, ERR_CONFIG, "%.*s: there is no home directory that ~ could stand for",
+                   STR_ARG(text));
+}
+
 bool config_parse(const struct config_spec *s, str text, struct arena *a, struct config_value *out,
                   struct err *e)
 {
@@ -306,10 +315,10 @@ bool config_parse(const struct config_spec *s, str text, struct arena *a, struct
         return config_refuse(s, NULL, text, e);
     if (text.len == 0 && is_path)
         return config_refuse(s, NULL, text, e);
-    out->text = is_path && !out->is_word ? config_expand(text, a) : arena_copy(a, text);
-    if (is_path && out->text.len == 0 && !a->is_full)
-        return err_set(e, ERR_CONFIG, "%.*s: there is no home directory that ~ could stand for",
-                       STR_ARG(text));
+    if (!is_path || out->is_word)
+        out->text = arena_copy(a, text);
+    else if (!config_take_path(&out->text, text, a, e))
+        return false;
     if (s->type == CONFIG_TYPE_LIST || s->type == CONFIG_TYPE_PATHS) {
         str *item = ARENA_NEW(a, str);
         if (item)
@@ -427,10 +436,9 @@ static bool config_take_items(struct config_loader *l, const struct config_row *
         if (is_map)
             items[v->items_count++] = i->key;
         bool is_path = r->spec.type == CONFIG_TYPE_PATHS;
-        str text = is_path ? config_expand(i->text, l->arena) : i->text;
-        if (is_path && i->text.len && text.len == 0 && !l->arena->is_full)
-            return err_set(e, ERR_CONFIG, "%.*s: there is no home directory that ~ could stand for",
-                           STR_ARG(i->text));
+        str text = i->text;
+        if (is_path && !config_take_path(&text, i->text, l->arena, e))
+            return false;
         items[v->items_count++] = text;
     }
     return true;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "dialect/dialect_openai_write.h"
+#include "dialect/dialect_openai_reply.h"
 #include "dialect/dialect_read.h"
 
 #define CONTENT_MORE 1024u /* names of members, the model */
@@ -56,20 +56,15 @@ static bool read_ttl(struct dialect_read *r, struct json v)
     return dialect_contexts_ttl(v, &own(r->st)->ttl_ms, r->a, r->e);
 }
 
-static bool read_bool(struct dialect_read *r, struct json v, bool *out)
-{
-    return json_bool(v, out) || dialect_read_wrong(r, v, "boolean");
-}
-
 static bool read_pin(struct dialect_read *r, struct json v)
 {
     own(r->st)->has_pin = true;
-    return read_bool(r, v, &own(r->st)->pin);
+    return dialect_read_bool(r, v, &own(r->st)->pin);
 }
 
 static bool read_warm(struct dialect_read *r, struct json v)
 {
-    return read_bool(r, v, &own(r->st)->warm);
+    return dialect_read_bool(r, v, &own(r->st)->warm);
 }
 
 /* model, messages, prompt, tools, cache_salt and shoal are read as a chat's. */
@@ -241,22 +236,12 @@ void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_r
         json_put_text_z(w, "device");
     else
         json_put_null(w);
-    json_key_z(w, "pinned");
-    json_put_bool(w, row->is_pinned);
+    dialect_write_bool(w, "pinned", row->is_pinned);
     put_number(w, "readers", row->readers);
     put_number(w, "created_at", row->created_s);
     put_number(w, "last_used_at", row->used_s);
     put_number(w, "expires_at", row->expires_s);
     json_close_object(w);
-}
-
-static void write_error(struct buf *out, struct dialect_state *st, const struct api_error *e)
-{
-    struct json_writer w = json_writer(out);
-    json_open_object(&w);
-    dialect_openai_write_error(&w, e);
-    json_close_object(&w);
-    st->is_begun = st->is_over = true;
 }
 
 static void write_event(struct buf *out, struct dialect_state *st, uint32_t choice,
@@ -266,10 +251,10 @@ static void write_event(struct buf *out, struct dialect_state *st, uint32_t choi
     if (st->is_over)
         return;
     if (ev->kind == API_EVENT_ERROR) {
-        write_error(out, st, &ev->error);
+        dialect_openai_reply_error(out, st, &ev->error);
     } else if (!dialect_write_remember(st, choice, ev)) {
         dialect_write_too_long(st, &e);
-        write_error(out, st, &e);
+        dialect_openai_reply_error(out, st, &e);
     } else if (ev->kind == API_EVENT_DONE) {
         struct json_writer w = json_writer(out);
         dialect_contexts_put(&w, &own(st)->row);
@@ -290,5 +275,5 @@ const struct dialect dialect_contexts = {
     .state_size = sizeof(struct dialect_contexts_state),
     .read_request = read_request,
     .write_event = write_event,
-    .write_error = write_error,
+    .write_error = dialect_openai_reply_error,
 };

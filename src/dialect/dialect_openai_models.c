@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "dialect/dialect_anthropic_reply.h"
-#include "dialect/dialect_openai_write.h"
+#include "dialect/dialect_openai_reply.h"
 #include "dialect/dialect_read.h"
 
 struct models_state {
@@ -150,15 +150,10 @@ static void whole(struct buf *out, struct dialect_state *st)
 
 static void write_error(struct buf *out, struct dialect_state *st, const struct api_error *e)
 {
-    if (own(st)->is_anthropic) {
+    if (own(st)->is_anthropic)
         dialect_anthropic_reply_error(out, st, e);
-        return;
-    }
-    struct json_writer w = json_writer(out);
-    json_open_object(&w);
-    dialect_openai_write_error(&w, e);
-    json_close_object(&w);
-    st->is_begun = st->is_over = true;
+    else
+        dialect_openai_reply_error(out, st, e);
 }
 
 static void write_event(struct buf *out, struct dialect_state *st, uint32_t choice,

@@ -204,7 +204,7 @@ static bool engine_open_text(struct engine *en, const struct api_load *l, struct
                                      arena_copy(&en->arena, l->tool_format)};
     if (!engine_render(&en->render, en->file, tok_vocab(en->tok), &chat, &en->arena, e))
         return false;
-    en->tool_grammar = l->tool_grammar;
+    en->prompt.tool_grammar = l->tool_grammar;
     en->constrain = constrain_new(tok_vocab(en->tok));
     if (!en->constrain)
         return err_set(e, ERR_MEMORY, "model: no memory");
@@ -468,7 +468,6 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     en->prompt.vocab = tok_vocab(en->tok);
     en->prompt.render = en->render;
     en->prompt.constrain = en->constrain;
-    en->prompt.tool_grammar = en->tool_grammar;
     en->prompt.context_max = en->budget.context_max;
     en->prompt.model_hash = en->model.model_hash;
     engine_defaults(en);

@@ -32,7 +32,6 @@ struct engine {
     struct tok *tok;
     struct render *render;
     struct constrain *constrain;
-    enum api_tool_grammar tool_grammar;
     struct plan plan;
     struct weights weights;
     uint64_t file_hash; /* of headers and weights: rope base, epsilons and all, not only tensors */

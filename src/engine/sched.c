@@ -198,20 +198,17 @@ static void sched_free(struct sched *s, struct job *j)
     prompt_job_free(j);
 }
 
-static void sched_fail(struct sched *s, struct job *j, const struct err *why)
-{
-    buf_clear(&s->events);
-    sched_event(s, API_EVENT_ERROR)->error.err = *why;
-    sched_emit(s, j, NULL);
-    sched_free(s, j);
-}
-
 static void sched_refuse(struct sched *s, struct job *j, const struct api_error *why)
 {
     buf_clear(&s->events);
     sched_event(s, API_EVENT_ERROR)->error = *why;
     sched_emit(s, j, NULL);
     sched_free(s, j);
+}
+
+static void sched_fail(struct sched *s, struct job *j, const struct err *why)
+{
+    sched_refuse(s, j, &(struct api_error){.err = *why});
 }
 
 /* BEHAVIOUR 8.11: who waits for a tool is back in seconds, who named a session is expected. */
@@ -320,7 +317,7 @@ static uint32_t sched_known_tokens(const struct sched *s, struct job *j)
 }
 
 /* Rows of prompts under way that go before q, whatever else comes: not those that it may pass (by
- * its class, or as a short one: sched_policy_short), nor what they have in common with it. Who
+ * its class, or as a short one), nor what they have in common with it. Who
  * waits is not counted: it may share its prefix, be passed, or leave. */
 static uint64_t sched_rows_ahead(const struct sched *s, const struct seq *q, uint32_t cached)
 {
@@ -332,11 +329,12 @@ static uint64_t sched_rows_ahead(const struct sched *s, const struct seq *q, uin
             r->job->rq.priority < q->job->rq.priority)
             continue;
         uint32_t left = seq_rows_left(r), there = seq_count(r), same = 0;
-        bool is_passed = own <= base_min(SCHED_POLICY_SHORT_ROWS, left / SCHED_POLICY_SHORT_SHARE);
+        if (sched_policy_is_short(own, left))
+            continue;
         while (same < count && same < there && seq_ids(r)[same] == seq_ids(q)[same])
             same++;
         uint32_t shared = same > cached ? same - cached : 0;
-        sum += is_passed || left < shared ? 0 : left - shared;
+        sum += left < shared ? 0 : left - shared;
     }
     return sum;
 }

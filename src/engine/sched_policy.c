@@ -64,8 +64,7 @@ static uint32_t sched_policy_short(const struct sched_runner *r, uint32_t count,
     uint32_t best = count;
     for (uint32_t i = 0; i < count; i++)
         if (i != first && sched_policy_is_prompt(&r[i]) &&
-            r[i].rows_left <= SCHED_POLICY_SHORT_ROWS &&
-            r[i].rows_left <= r[first].rows_left / SCHED_POLICY_SHORT_SHARE &&
+            sched_policy_is_short(r[i].rows_left, r[first].rows_left) &&
             (best == count || r[i].rows_left < r[best].rows_left ||
              (r[i].rows_left == r[best].rows_left && r[i].admitted < r[best].admitted)))
             best = i;

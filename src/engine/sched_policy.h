@@ -85,4 +85,10 @@ struct sched_restore {
 /* Whether reading them is faster than computing them. Unmeasured rates are worth a try. */
 bool sched_policy_restores(const struct sched_restore *r);
 
+/* Whether a prompt of so many rows may go ahead of one that has so many left. */
+static inline bool sched_policy_is_short(uint32_t rows, uint32_t left)
+{
+    return rows <= SCHED_POLICY_SHORT_ROWS && rows <= left / SCHED_POLICY_SHORT_SHARE;
+}
+
 #endif

@@ -262,8 +262,8 @@ static enum transcript_how transcript_how_of(const struct transcript *t, const s
     return leg->goes_on == LEG_CONTINUE_SHOAL || is_in_text ? TRANSCRIPT_TEXT : TRANSCRIPT_NO;
 }
 
-static bool transcript_fill(const struct transcript_choice *c, uint32_t count, struct arena *a,
-                            struct api_message *m)
+bool transcript_fill(const struct transcript_choice *c, uint32_t count, struct arena *a,
+                     struct api_message *m)
 {
     struct api_part *parts = ARENA_ARRAY(a, struct api_part, (size_t)count + 1);
     if (!parts)

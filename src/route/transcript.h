@@ -68,6 +68,11 @@ enum transcript_how { TRANSCRIPT_FRESH, TRANSCRIPT_TOKENS, TRANSCRIPT_TEXT, TRAN
  * and a, valid until the next transcript_add. */
 enum transcript_how transcript_resume(const struct transcript *t, const struct leg *leg,
                                       struct arena *a, struct api_resume *out);
+
+/* The first parts of a choice as those of m, made in a; their texts stay the transcript's. False:
+ * a is full. */
+bool transcript_fill(const struct transcript_choice *c, uint32_t count, struct arena *a,
+                     struct api_message *m) BASE_USE_RESULT;
 /* That leg goes on so. With TEXT the first batch of an engine leg brings the ids of all before. */
 void transcript_begin(struct transcript *t, enum transcript_how how, const struct leg *leg);
 

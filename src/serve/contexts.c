@@ -51,6 +51,13 @@ bool contexts_open(struct contexts **out, const struct contexts_options *o, stru
     return true;
 }
 
+bool contexts_none(str id, struct api_error *e)
+{
+    id = str_sub(id, 0, 80);
+    id.len = str_utf8_valid(id);
+    return api_error_set(e, ERR_NOT_FOUND, "not_found", STR("id"), "no context %.*s", STR_ARG(id));
+}
+
 static void contexts_free(struct contexts *s, struct context *c)
 {
     s->count--;

@@ -100,4 +100,7 @@ bool contexts_write_one(struct contexts *s, const struct contexts_asker *who, st
                         int64_t now_ms, struct buf *out);
 bool contexts_delete(struct contexts *s, const struct contexts_asker *who, str id, int64_t now_ms);
 
+/* False: the sentence for an id that nobody knows, or not this asker. */
+bool contexts_none(str id, struct api_error *e);
+
 #endif

@@ -25,7 +25,7 @@ static void exchange_read_owner(struct exchange *x, const struct limits_key *key
     if (key) {
         rq->owner = arena_copy(a, key->name);
         if (key->agent.len)
-            rq->agent = arena_copy(a, key->agent);
+            rq->agent = key->agent;
     }
     if (rq->agent.len == 0)
         rq->agent = key ? rq->owner : STR("anon");
@@ -59,17 +59,11 @@ static void exchange_read_normalise(struct exchange *x)
                                             count)};
 }
 
-static bool exchange_read_is_admin(const struct exchange *x)
-{
-    const struct limits_key *key = x->call->key;
-    return !key || (key->scopes & LIMITS_SCOPE_ADMIN);
-}
-
 /* A change of a context is asked of its own model, with its own messages. */
 static void exchange_read_recall_context(struct exchange *x)
 {
     struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
-    const struct contexts_asker who = {x->rq.scope, exchange_read_is_admin(x)};
+    const struct contexts_asker who = {x->rq.scope, limits_is_admin(x->call->key)};
     if (x->dialect != &dialect_contexts || !st->is_change)
         return;
     if (contexts_recall(x->set->o.contexts, &who, st->id, loop_ms(), &x->rq, &x->saves))
@@ -212,7 +206,7 @@ static bool exchange_read_context(struct exchange *x, struct api_error *e)
         return true;
     struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
     if (!st->is_change && contexts_is_public(s, st->id)) {
-        if (!exchange_read_is_admin(x))
+        if (!limits_is_admin(x->call->key))
             return api_error_set(e, ERR_AUTH, "forbidden", STR("id"),
                                  "id: %.*s is shared by all keys (cache.public), only an admin key "
                                  "saves it", STR_ARG(st->id));
@@ -221,12 +215,8 @@ static bool exchange_read_context(struct exchange *x, struct api_error *e)
     const struct contexts_new n = {.scope = rq->scope, .id = st->id, .model = x->model,
                                    .content = st->content};
     x->kept = *rq;
-    if (st->is_change && !x->saves) {
-        str id = str_sub(st->id, 0, 80);
-        id.len = str_utf8_valid(id);
-        return api_error_set(e, ERR_NOT_FOUND, "not_found", STR("id"), "no context %.*s",
-                             STR_ARG(id));
-    }
+    if (st->is_change && !x->saves)
+        return contexts_none(st->id, e);
     if (!st->is_change) {
         st->ttl_ms = st->ttl_ms ? st->ttl_ms : x->set->o.context_ttl_ms;
         if (!contexts_begin(s, &n, loop_ms(), &x->saves, &st->is_known, e))

@@ -706,10 +706,10 @@ static bool legs_submit(void *self, const struct api_request *rq, struct api_sin
     struct legs *l = self;
     struct router_asked asked = {rq->model, rq->agent, rq->dialect, rq->owner};
     int route = rq->kind < API_KIND_LIST ? router_find(&l->now->rules, &asked) : -1;
-    if (route >= 0)
+    if (route >= 0) {
         l->asked_ms = loop_ms();
-    if (route >= 0)
         return attempt_start(l, legs_ref(l), (uint32_t)route, rq, sink, e);
+    }
     if (rq->leg.len && rq->kind < API_KIND_LIST && !str_starts(rq->leg, STR("local:")))
         return api_error_set(e, ERR_REQUEST, "", STR("shoal.leg"),
                              "no route for this request, so %.*s is no leg of it",

@@ -33,6 +33,11 @@ struct limits_key {
     uint32_t models_count, agents_count;
     struct quota_rules rules;
 };
+/* Without configured keys everybody is. */
+static inline bool limits_is_admin(const struct limits_key *key)
+{
+    return !key || (key->scopes & LIMITS_SCOPE_ADMIN);
+}
 
 struct limits_agents { str glob; struct quota_rules rules; };
 

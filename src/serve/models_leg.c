@@ -484,6 +484,20 @@ size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *ou
     return count;
 }
 
+int models_leg_child(const struct models_leg *m, str model)
+{
+    struct api_health h;
+    for (uint32_t i = 0; i < m->room.count; i++) {
+        const struct models_room_model *at = m->room.models[i];
+        if (!at->leg || at->state == RESIDENCY_DRAINING || !str_eq(at->entry.name, model))
+            continue;
+        at->provider.health(at->provider.self, &h);
+        if (h.state == API_HEALTH_READY)
+            return engine_leg_pid(at->leg);
+    }
+    return 0;
+}
+
 void models_leg_unpin(struct models_leg *m, str model, str name)
 {
     for (uint32_t i = 0; i < m->room.count; i++)

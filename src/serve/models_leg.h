@@ -147,6 +147,8 @@ struct models_leg_resident {
 /* Fills at most out_max rows, returns how many there are. */
 size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *out,
                             size_t out_max);
+/* The child of that model that can be asked now; 0: none. */
+int models_leg_child(const struct models_leg *m, str model);
 /* In the child of that model, if there is one, the pin of that name is off. */
 void models_leg_unpin(struct models_leg *m, str model, str name);
 /* Loads that took another model's place, since open. */

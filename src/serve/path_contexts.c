@@ -1,6 +1,6 @@
 #include "serve/path_contexts.h"
 
-#include "base/json.h"
+#include "base/file.h"
 #include "serve/contexts.h"
 
 #define PATH_CONTEXTS_MAX ((size_t)16 << 20) /* bytes of an answer */
@@ -13,19 +13,13 @@ static struct contexts_asker path_contexts_asker(const struct http_conn *c)
 
 static str path_contexts_id(const struct http_conn *c)
 {
-    str path = http_conn_request(c)->path;
-    size_t at = path.len;
-    while (at && path.p[at - 1] != '/')
-        at--;
-    return str_from(path, at);
+    return file_base_name(http_conn_request(c)->path);
 }
 
 static void path_contexts_none(struct server *s, struct http_conn *c)
 {
     struct api_error e = {0};
-    str id = str_sub(path_contexts_id(c), 0, 80);
-    id.len = str_utf8_valid(id);
-    api_error_set(&e, ERR_NOT_FOUND, "not_found", STR("id"), "no context %.*s", STR_ARG(id));
+    contexts_none(path_contexts_id(c), &e);
     server_refuse(s, c, &e);
 }
 

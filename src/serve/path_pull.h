@@ -6,14 +6,12 @@
  *            keeps its status; after that an error is a line, and the last one. A slow reader
  *            misses progress, nothing else.
  * Thread:    the loop's.
- * Limits:    those of pulls; a body of depth PATH_PULL_DEPTH.
+ * Limits:    those of pulls; a body as path_body reads it.
  */
 #ifndef SHOAL_SERVE_PATH_PULL_H
 #define SHOAL_SERVE_PATH_PULL_H
 
 #include "serve/server.h"
-
-#define PATH_PULL_DEPTH 8
 
 void path_pull_fetch(struct server *s, struct http_conn *c);
 void path_pull_delete(struct server *s, struct http_conn *c);

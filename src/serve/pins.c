@@ -28,13 +28,7 @@ bool pins_is_on(const struct pin *pin) { return !list_is_empty(&pin->link); }
 /* The child that can be asked now; 0: none. */
 static int pins_child(const struct pins *p, str model)
 {
-    struct models_leg_resident rows[RESIDENCY_MODELS_MAX];
-    size_t count = p->models ? models_leg_residents(p->models, rows, countof(rows)) : 0;
-    for (size_t i = 0; i < base_min(count, countof(rows)); i++)
-        if (str_eq(rows[i].name, model) && rows[i].health.state == API_HEALTH_READY &&
-            !rows[i].is_draining)
-            return rows[i].pid;
-    return 0;
+    return p->models ? models_leg_child(p->models, model) : 0;
 }
 
 bool pins_is_there(const struct pin *pin)

@@ -331,7 +331,7 @@ static void server_options_reply(struct http_conn *c)
 static void server_note_asker(struct server_call *call, struct http_conn *c)
 {
     const struct limits_key *key = call->x.key;
-    call->asker.is_admin = !key || (key->scopes & LIMITS_SCOPE_ADMIN);
+    call->asker.is_admin = limits_is_admin(key);
     call->asker.key = arena_copy(http_conn_arena(c), key ? key->name : STR(""));
     call->asker.scope = arena_copy(http_conn_arena(c), exchange_scope(key));
 }

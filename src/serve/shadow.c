@@ -80,19 +80,13 @@ static bool shadow_add_reply(struct shadow_run *r, const struct transcript *t)
     const struct transcript_choice *c = &t->choices[0];
     uint32_t count = r->rq.messages_count;
     struct api_message *all = ARENA_ARRAY(&r->arena, struct api_message, (size_t)count + 1);
-    struct api_part *parts = ARENA_ARRAY(&r->arena, struct api_part, (size_t)c->parts_count + 1);
-    if (!all || !parts || t->is_full || t->choices_count != 1 || !c->parts_count ||
-        r->rq.continue_last)
+    if (!all || t->is_full || t->choices_count != 1 || !c->parts_count || r->rq.continue_last)
         return false;
     for (uint32_t i = 0; i < count; i++)
         all[i] = r->rq.messages[i];
-    for (uint32_t i = 0; i < c->parts_count; i++) {
-        const struct transcript_part *p = &c->parts[i];
-        parts[i] = (struct api_part){.kind = p->kind, .text = buf_view(&p->text), .id = p->id,
-                                     .name = p->name, .name_space = p->name_space};
-    }
-    all[count] = (struct api_message){.role = API_ROLE_ASSISTANT, .parts = parts,
-                                      .parts_count = c->parts_count};
+    all[count] = (struct api_message){.role = API_ROLE_ASSISTANT};
+    if (!transcript_fill(c, c->parts_count, &r->arena, &all[count]))
+        return false;
     r->rq.messages = all;
     r->rq.messages_count = count + 1;
     return true;
