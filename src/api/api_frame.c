@@ -31,8 +31,8 @@ bool api_frame_is_long(enum api_frame_kind kind)
 
 /* --- messages ------------------------------------------------------------------------------ */
 
-static void api_frame_header(char out[API_FRAME_HEADER_SIZE], size_t size,
-                             enum api_frame_kind kind, uint64_t id)
+void api_frame_put_header(char out[API_FRAME_HEADER_SIZE], size_t size, enum api_frame_kind kind,
+                          uint64_t id)
 {
     uint32_t n = (uint32_t)size;
     memset(out, 0, API_FRAME_HEADER_SIZE);
@@ -53,9 +53,9 @@ static bool api_frame_cut(struct buf *out, size_t start, const struct api_frame 
         size_t from = i * API_FRAME_PIECE_MAX, len = base_min(size - from, API_FRAME_PIECE_MAX);
         char *to = out->p + first + from + i * API_FRAME_HEADER_SIZE;
         memmove(to, out->p + first + from, len);
-        api_frame_header(to - API_FRAME_HEADER_SIZE, len, API_FRAME_MORE, f->id);
+        api_frame_put_header(to - API_FRAME_HEADER_SIZE, len, API_FRAME_MORE, f->id);
     }
-    api_frame_header(out->p + start, base_min(size, API_FRAME_PIECE_MAX), f->kind, f->id);
+    api_frame_put_header(out->p + start, base_min(size, API_FRAME_PIECE_MAX), f->kind, f->id);
     out->len += extra * API_FRAME_HEADER_SIZE;
     out->p[out->len] = 0;
     return true;
@@ -155,7 +155,7 @@ static bool api_frame_take_header(struct api_frame_reader *r, struct err *e)
     bool is_joining = r->long_.kind != API_FRAME_NONE_;
     if (kind == API_FRAME_MORE) {
         size_t want = base_min(r->long_total - r->long_len, API_FRAME_PIECE_MAX);
-        if (!is_joining || r->id != r->long_.id || size != want)
+        if (!is_joining || r->id != r->long_.id || (size && size != want))
             return err_set(e, ERR_FORMAT, "frame MORE: %u bytes do not continue a message", size);
     } else if (!is_short && (is_joining || size < 4)) {
         return err_set(e, ERR_FORMAT, "frame %s: %s", api_frame_rows[kind].name,
@@ -188,6 +188,14 @@ static bool api_frame_begin_long(struct api_frame_reader *r, struct err *e)
     return true;
 }
 
+/* The message being joined is not meant any more. */
+static void api_frame_forget(struct api_frame_reader *r)
+{
+    arena_deinit(&r->long_.arena);
+    r->long_ = (struct api_message_bytes){.kind = API_FRAME_NONE_};
+    r->long_len = r->long_total = 0;
+}
+
 static void api_frame_take_piece(struct api_frame_reader *r, str piece)
 {
     bool is_short = r->kind != API_FRAME_MORE && !api_frame_is_long(r->kind);
@@ -206,6 +214,8 @@ static void api_frame_take_piece(struct api_frame_reader *r, str piece)
 static bool api_frame_finish(struct api_frame_reader *r, struct api_message_bytes *out)
 {
     bool is_short = r->kind != API_FRAME_MORE && !api_frame_is_long(r->kind);
+    uint32_t size;
+    memcpy(&size, r->header, sizeof size);
     r->header_len = 0;
     if (is_short) {
         *out = (struct api_message_bytes){.kind = r->kind, .id = r->id};
@@ -214,7 +224,9 @@ static bool api_frame_finish(struct api_frame_reader *r, struct api_message_byte
         out->is_dropped = !out->body.p;
         return true;
     }
-    if (r->long_len < r->long_total)
+    if (r->kind == API_FRAME_MORE && size == 0)
+        api_frame_forget(r);
+    if (r->long_.kind == API_FRAME_NONE_ || r->long_len < r->long_total)
         return false;
     *out = r->long_;
     if (!out->is_dropped)

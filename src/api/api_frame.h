@@ -10,7 +10,8 @@
  *     {u32 size, u8 kind, u8 zero[3], u64 request_id}  payload[size]
  *     a long kind (LONG in API_FRAMES):
  *         {kind, u32 total | first piece} {MORE | piece} {MORE | piece} ...
- *     every piece but the last fills its frame; short kinds may stand between two pieces.
+ *     every piece but the last fills its frame; short kinds may stand between two pieces. An empty
+ *     MORE takes the message back: the reader forgets it (api_frame_writer).
  *
  *            Never framed: what stays in the endpoint (deadline, dialect, body, headers,
  *            client_key), raw forms and what an upstream said.
@@ -205,6 +206,15 @@ enum api_frame_got api_frame_reader_next(struct api_frame_reader *r, str *in,
 
 /* The payload alone, api_frame_body.c; for api_frame.c. */
 void api_frame_put_body(struct buf *out, const struct api_frame *f);
+/* The same, but texts of at least API_FRAME_LENT_MIN bytes go into lent, an array of these. */
+#define API_FRAME_LENT_MIN 4096u
+struct api_frame_lent {
+    size_t at; /* bytes of out that stand before it */
+    str text;
+};
+void api_frame_lend_body(struct buf *out, struct buf *lent, const struct api_frame *f);
+void api_frame_put_header(char out[API_FRAME_HEADER_SIZE], size_t size, enum api_frame_kind kind,
+                          uint64_t id);
 BASE_USE_RESULT bool api_frame_take_body(struct api_frame *out, str body, struct arena *a,
                                          struct err *e);
 

@@ -11,7 +11,8 @@ _Static_assert(sizeof(enum api_kind) == 4, "enums are framed as u32");
  * it by what was read. So writer and reader cannot disagree. The first thing that does not fit
  * clears `ok`; after that reads give zeros and empty lists. */
 struct api_codec {
-    struct buf *out; /* NULL: reading */
+    struct buf *out;  /* NULL: reading */
+    struct buf *lent; /* of long texts; NULL: they are copied too */
     const char *p, *end;
     struct arena *arena;
     bool ok;
@@ -63,7 +64,10 @@ static void io_str(struct api_codec *c, str *s)
     uint32_t len = (uint32_t)s->len;
     must(!c->out || s->len <= UINT32_MAX);
     io_u32(c, &len);
-    if (c->out) {
+    if (c->out && c->lent && len >= API_FRAME_LENT_MIN) {
+        struct api_frame_lent row = {c->out->len, *s};
+        buf_add_bytes(c->lent, &row, sizeof row);
+    } else if (c->out) {
         buf_add(c->out, *s);
     } else if (c->ok && (size_t)(c->end - c->p) >= len) {
         *s = str_view(len ? c->p : NULL, len);
@@ -578,6 +582,13 @@ void api_frame_put_body(struct buf *out, const struct api_frame *f)
 {
     struct api_codec c = {.out = out, .ok = true};
     struct api_frame copy = *f; /* the io functions take what they might fill */
+    io_body(&c, &copy);
+}
+
+void api_frame_lend_body(struct buf *out, struct buf *lent, const struct api_frame *f)
+{
+    struct api_codec c = {.out = out, .lent = lent, .ok = true};
+    struct api_frame copy = *f;
     io_body(&c, &copy);
 }
 

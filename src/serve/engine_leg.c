@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/proc.h"
+#include "serve/engine_submit.h"
 #include "wire/pipe.h"
 
 #define ENGINE_LEG_TICK_MS 250
@@ -33,6 +34,7 @@ struct engine_leg_request {
     struct api_sink sink;
     struct api_order order;
     struct engine_leg_choice *choices;
+    struct engine_submit *sending; /* what the pipe has not taken of it, or NULL */
     uint32_t choices_count, respawns;
     uint32_t credit;   /* bytes that the child may have again and was not told yet */
     bool is_submitted; /* to the child at hand */
@@ -89,6 +91,7 @@ static void engine_leg_forget(struct engine_leg *l, struct engine_leg_request *r
 {
     map_delete_number(&l->by_id, r->rq->id);
     list_remove(&r->link);
+    engine_submit_leave(r->sending);
     for (uint32_t i = 0; i < r->choices_count; i++)
         buf_deinit(&r->choices[i].ids);
     free(r->choices);
@@ -226,8 +229,9 @@ static bool engine_leg_submit_to_child(struct engine_leg *l, struct engine_leg_r
     struct api_frame f = {.kind = API_FRAME_SUBMIT, .id = r->rq->id, .submit = *r->rq};
     struct arena a;
     arena_init(&a, 1u << 20);
-    bool ok = (!r->is_started || engine_leg_resume(l, r, &a, &f.submit, e)) &&
-              engine_leg_send(l, PIPE_DATA, &f, e);
+    bool ok = l->pipe || err_set(e, ERR_ENGINE, "engine: no child");
+    ok = ok && (!r->is_started || engine_leg_resume(l, r, &a, &f.submit, e)) &&
+         engine_submit_send(&r->sending, l->pipe, &f, ENGINE_LEG_QUEUE_MAX, e);
     arena_deinit(&a);
     if (!ok)
         return false;

@@ -70,6 +70,19 @@ def test_a_client_that_leaves_while_its_body_is_read_is_forgotten(server):
     assert server.chat(max_tokens=2).status == 200
 
 
+def test_a_client_that_leaves_while_its_request_goes_to_the_child_harms_nobody(server):
+    """Wherever the message is cut: the child forgets it, and is the same one afterwards."""
+    child, body = server.child(), long_message(30 * MEGABYTE)
+    for i in range(10):
+        c = http.client.HTTPConnection("127.0.0.1", server.port)
+        c.request("POST", "/v1/chat/completions", body=body)
+        time.sleep(i * 0.03)
+        c.close()
+    wait_until(lambda: server.requests() == 0, 60)
+    assert server.chat(max_tokens=2).status == 200
+    assert server.child() == child
+
+
 def test_a_large_body_is_answered_like_a_small_one(server):
     """The same request, padded over the border by a field that nobody reads."""
     body = {"model": "llama", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 8,

@@ -1,9 +1,23 @@
 /* Bytes from a broken or hostile peer. First byte: the direction. Whatever decodes must encode to
- * the bytes it came from (the codec is canonical). */
+ * the bytes it came from (the codec is canonical), made whole or frame by frame. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/api_frame.h"
+#include "api/api_frame_writer.h"
+
+static void by_frames(const struct api_frame *f, str whole)
+{
+    static struct api_frame_writer w;
+    struct err e;
+    if (!api_frame_writer_init(&w, f, 8u << 20, &e))
+        abort();
+    for (str frame; (frame = api_frame_writer_next(&w)).len; whole = str_from(whole, frame.len))
+        if (!str_starts(whole, frame))
+            abort();
+    if (whole.len)
+        abort();
+    api_frame_writer_deinit(&w);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -29,6 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (m.body.len + head <= API_FRAME_SIZE_MAX &&
                 (out.len != m.body.len + head || memcmp(out.p + head, m.body.p, m.body.len)))
                 abort();
+            if (api_frame_is_long(m.kind))
+                by_frames(&f, buf_view(&out));
         }
         arena_deinit(&m.arena);
     }

@@ -176,6 +176,109 @@ static void test_what_a_callback_sends_leaves_in_the_same_turn(void **state)
     assert_string_equal(got, "onetwo");
 }
 
+/* Frames of a source: 'a' of one size, so many of them. */
+static struct tale {
+    char frame[60000];
+    int left, done;
+} tale;
+
+static str tale_next(void *ctx)
+{
+    struct tale *t = ctx;
+    assert_int_equal(t->done, 0);
+    return t->left-- > 0 ? str_view(t->frame, sizeof t->frame) : STR("");
+}
+
+static void tale_done(void *ctx) { ((struct tale *)ctx)->done++; }
+
+static void tale_send(int frames)
+{
+    const struct pipe_source source = {&tale, tale_next, tale_done};
+    memset(tale.frame, 'a', sizeof tale.frame);
+    tale.left = frames;
+    tale.done = 0;
+    assert_true(pipe_send_from(w.pipe, &source));
+}
+
+static void test_a_source_is_written_in_its_place_and_told_once(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, 8u << 20);
+    assert_true(pipe_send(w.pipe, PIPE_DATA, STR("before")));
+    tale_send(30);
+    assert_true(pipe_send(w.pipe, PIPE_DATA, STR("after")));
+    child_reads(&out);
+    assert_int_equal(out.len, 6 + 30 * sizeof tale.frame + 5);
+    assert_memory_equal(out.p, "before", 6);
+    assert_memory_equal(out.p + 6, tale.frame, sizeof tale.frame);
+    assert_memory_equal(out.p + out.len - 6, "aafter", 6);
+    assert_int_equal(tale.done, 1);
+    assert_int_equal(pipe_waiting(w.pipe), 0);
+    buf_deinit(&out);
+}
+
+static void test_control_goes_between_the_frames_of_a_source(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, 8u << 20);
+    tale_send(30);
+    loop_step(w.loop, 1); /* the socket is full */
+    assert_true(pipe_waiting(w.pipe) > 0);
+    assert_true(pipe_send(w.pipe, PIPE_CONTROL, STR("CANCEL")));
+    child_reads(&out);
+    const char *at = memchr(out.p, 'C', out.len);
+    assert_int_equal(out.len, 30 * sizeof tale.frame + 6);
+    assert_non_null(at);
+    assert_int_equal((size_t)(at - out.p) % sizeof tale.frame, 0);
+    assert_true(at > out.p && at < out.p + out.len - 6);
+    buf_deinit(&out);
+}
+
+static void test_a_source_is_told_when_nothing_will_be_written_any_more(void **state)
+{
+    (void)state;
+    static char a[300000];
+    static const struct { bool is_behind, is_begun; } cases[] = {{false, false}, {false, true},
+                                                                 {true, false}, {true, true}};
+    for (size_t i = 0; i < countof(cases); i++) {
+        if (cases[i].is_behind)
+            assert_true(pipe_send(w.pipe, PIPE_DATA, str_view(a, sizeof a)));
+        tale_send(30);
+        assert_true(pipe_send(w.pipe, PIPE_DATA, STR("behind")));
+        if (cases[i].is_begun)
+            loop_step(w.loop, 1);
+        assert_int_equal(tale.done, 0);
+        pipe_close(w.pipe);
+        assert_int_equal(tale.done, 1);
+        struct err e;
+        const struct pipe_handlers h = {NULL, on_bytes, on_end, on_drain};
+        assert_true(pipe_open(&w.pipe, w.loop, w.fds[0], &h, 4u << 20, &e));
+    }
+}
+
+/* A child that reads as fast as we write must not keep the loop for itself. */
+static void test_one_turn_of_the_loop_writes_so_much_and_no_more(void **state)
+{
+    (void)state;
+    struct buf out;
+    char bytes[50000];
+    int size = 64 << 20;
+    ssize_t n;
+    buf_init(&out, 8u << 20);
+    setsockopt(w.fds[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
+    setsockopt(w.fds[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    tale_send(100);
+    loop_step(w.loop, 0);
+    while ((n = read(w.fds[1], bytes, sizeof bytes)) > 0)
+        buf_add_bytes(&out, bytes, (size_t)n);
+    assert_true(out.len > 0 && out.len < (256u << 10) + sizeof tale.frame);
+    child_reads(&out);
+    assert_int_equal(out.len, 100 * sizeof tale.frame);
+    buf_deinit(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +294,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_pipe_may_be_closed_by_its_own_callback, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_a_callback_sends_leaves_in_the_same_turn, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_source_is_written_in_its_place_and_told_once, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_control_goes_between_the_frames_of_a_source, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_source_is_told_when_nothing_will_be_written_any_more,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_turn_of_the_loop_writes_so_much_and_no_more, setup,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
