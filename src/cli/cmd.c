@@ -48,7 +48,7 @@ static void cmd_add_flag(struct cmd_context *c, const struct cmd_flag *f)
     *v = (struct cmd_value){.flag = f};
     struct err e = {0};
     if (f->standard)
-        must(config_parse(&f->spec, str_of(f->standard), c->arena, &v->value, &e));
+        must(config_spec_parse(&f->spec, str_of(f->standard), c->arena, &v->value, &e));
 }
 
 static void cmd_add_flags(struct cmd_context *c)
@@ -136,7 +136,7 @@ static bool cmd_set_setting(struct cmd_context *c, const struct config_row *r, s
     struct config_value checked = {0};
     must(c->settings_count < CMD_FLAGS_MAX);
     c->settings[c->settings_count++] = (struct config_flag){r, text};
-    return config_parse(&r->spec, text, c->arena, &checked, e);
+    return config_spec_parse(&r->spec, text, c->arena, &checked, e);
 }
 
 static bool cmd_add_item(struct cmd_context *c, struct config_value *v, str text, struct err *e)
@@ -156,7 +156,7 @@ static bool cmd_set_flag(struct cmd_context *c, struct cmd_value *v, str text, s
     const str *items = v->value.items;
     uint32_t items_count = v->is_given ? v->value.items_count : 0;
     v->is_given = true;
-    if (!config_parse(&v->flag->spec, text, c->arena, &v->value, e))
+    if (!config_spec_parse(&v->flag->spec, text, c->arena, &v->value, e))
         return false;
     v->value.source = CONFIG_SOURCE_FLAG;
     if (v->flag == &cmd_config_flag)

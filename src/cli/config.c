@@ -13,7 +13,6 @@
 #include "cli/config_yaml.h"
 
 #define CONFIG_LIST_MAX 4096 /* items of a list or map */
-#define CONFIG_SHOWN 40      /* bytes of a wrong value in a message */
 #define CONFIG_KEY_MAX 128
 
 /* --- the table ---
@@ -177,158 +176,6 @@ const struct config_row *config_find_row(str key)
     return NULL;
 }
 
-/* --- values --- */
-
-static bool config_has_word(const char *words, str text)
-{
-    str rest = str_of(words), word;
-    while (str_split(&rest, ' ', &word))
-        if (str_eq(word, text))
-            return true;
-    return false;
-}
-
-/* "auto, off or " before the type's own wish. */
-static void config_add_words(struct buf *out, const char *words, const char *last)
-{
-    str rest = str_of(words), word;
-    for (bool is_first = true; str_split(&rest, ' ', &word); is_first = false) {
-        const char *between = is_first ? "" : rest.len == 0 && !last ? " or " : ", ";
-        buf_printf(out, "%s%.*s", between, STR_ARG(word));
-    }
-    if (last)
-        buf_printf(out, "%s%s", words ? " or " : "", last);
-}
-
-static const char *config_wish(const struct config_spec *s, char *text, size_t size)
-{
-    switch (s->type) {
-    case CONFIG_TYPE_WORD:
-        return NULL;
-    case CONFIG_TYPE_BOOL:
-        return "true or false";
-    case CONFIG_TYPE_INT:
-        snprintf(text, size, "integer %lld..%lld", (long long)s->min, (long long)s->max);
-        return text;
-    case CONFIG_TYPE_REAL:
-        snprintf(text, size, "number %lld..%lld", (long long)s->min, (long long)s->max);
-        return text;
-    case CONFIG_TYPE_DURATION:
-        return "duration such as 300ms, 10s, 5m, 1h30m";
-    case CONFIG_TYPE_SIZE:
-        return "size such as 512MiB, 4G";
-    case CONFIG_TYPE_TEXT:
-        return "text";
-    case CONFIG_TYPE_PATH:
-        return "path";
-    case CONFIG_TYPE_LIST:
-    case CONFIG_TYPE_PATHS:
-        return "list of texts";
-    case CONFIG_TYPE_MAP:
-        return "map of texts";
-    case CONFIG_TYPE_SECTION:
-        return "section";
-    }
-    return NULL;
-}
-
-static bool config_refuse(const struct config_spec *s, const char *got, str text, struct err *e)
-{
-    char range[64];
-    struct buf b;
-    buf_init(&b, 1024);
-    config_add_words(&b, s->words, config_wish(s, range, sizeof range));
-    buf_add_z(&b, " expected, got ");
-    if (got) {
-        buf_add_z(&b, got);
-    } else {
-        str shown = str_sub(text, 0, CONFIG_SHOWN);
-        shown.len = str_utf8_complete(shown);
-        buf_printf(&b, "\"%.*s%s\"", STR_ARG(shown), shown.len < text.len ? "..." : "");
-    }
-    err_set(e, ERR_CONFIG, "%s", b.p ? b.p : "no memory");
-    buf_deinit(&b);
-    return false;
-}
-
-static bool config_in_range(const struct config_spec *s, double v)
-{
-    if (s->min == 0 && s->max == 0)
-        return true;
-    return v >= (double)s->min && v <= (double)s->max;
-}
-
-static bool config_parse_number(const struct config_spec *s, str text, struct config_value *out)
-{
-    uint64_t size;
-    switch (s->type) {
-    case CONFIG_TYPE_BOOL:
-        out->number = str_eq_z(text, "true");
-        return out->number || str_eq_z(text, "false");
-    case CONFIG_TYPE_INT:
-        return str_to_i64(text, &out->number) && config_in_range(s, (double)out->number);
-    case CONFIG_TYPE_REAL:
-        return str_to_double(text, &out->real) && config_in_range(s, out->real);
-    case CONFIG_TYPE_DURATION:
-        return str_to_duration_ms(text, &out->number) && config_in_range(s, (double)out->number);
-    case CONFIG_TYPE_SIZE:
-        if (!str_to_size(text, &size) || size > INT64_MAX)
-            return false;
-        out->number = (int64_t)size;
-        return config_in_range(s, (double)size);
-    case CONFIG_TYPE_WORD:
-    case CONFIG_TYPE_MAP:
-    case CONFIG_TYPE_SECTION:
-        return false;
-    case CONFIG_TYPE_TEXT:
-    case CONFIG_TYPE_PATH:
-    case CONFIG_TYPE_LIST:
-    case CONFIG_TYPE_PATHS:
-        return true;
-    }
-    return false;
-}
-
-static str config_expand(str text, struct arena *a)
-{
-    return file_expand_home(a, text, config_home(a));
-}
-
-/* False: it begins with ~ and there is no home. */
-static bool config_take_path(str *out, str text, struct arena *a, struct err *e)
-{
-    *out = config_expand(text, a);
-    return out->len || !text.len || a->is_full ||
-           err_set(e, ERR_CONFIG, "%.*s: there is no home directory that ~ could stand for",
-                   STR_ARG(text));
-}
-
-bool config_parse(const struct config_spec *s, str text, struct arena *a, struct config_value *out,
-                  struct err *e)
-{
-    *out = (struct config_value){.is_set = true, .source = out->source};
-    if (config_has_word(s->words_later, text))
-        return err_set(e, ERR_UNSUPPORTED, "%.*s is not built yet", STR_ARG(text));
-    out->is_word = config_has_word(s->words, text);
-    bool is_path = s->type == CONFIG_TYPE_PATH || s->type == CONFIG_TYPE_PATHS;
-    if (!out->is_word && !config_parse_number(s, text, out))
-        return config_refuse(s, NULL, text, e);
-    if (text.len == 0 && is_path)
-        return config_refuse(s, NULL, text, e);
-    if (!is_path || out->is_word)
-        out->text = arena_copy(a, text);
-    else if (!config_take_path(&out->text, text, a, e))
-        return false;
-    if (s->type == CONFIG_TYPE_LIST || s->type == CONFIG_TYPE_PATHS) {
-        str *item = ARENA_NEW(a, str);
-        if (item)
-            *item = out->text;
-        out->items = item;
-        out->items_count = 1;
-    }
-    return !a->is_full || err_set(e, ERR_MEMORY, "the configuration is too large");
-}
-
 /* --- loading --- */
 
 struct config_problems {
@@ -432,12 +279,12 @@ static bool config_take_items(struct config_loader *l, const struct config_row *
                                .section = n};
     for (const struct config_yaml *i = n->first; i; i = i->next) {
         if (i->kind != CONFIG_YAML_SCALAR || i->is_null)
-            return config_refuse(&r->spec, "something else inside", (str){NULL, 0}, e);
+            return config_spec_refuse(&r->spec, "something else inside", (str){NULL, 0}, e);
         if (is_map)
             items[v->items_count++] = i->key;
         bool is_path = r->spec.type == CONFIG_TYPE_PATHS;
         str text = i->text;
-        if (is_path && !config_take_path(&text, i->text, l->arena, e))
+        if (is_path && !config_spec_path(&text, i->text, l->arena, e))
             return false;
         items[v->items_count++] = text;
     }
@@ -453,7 +300,7 @@ static bool config_take_node(struct config_loader *l, const struct config_row *r
         return err_set(e, ERR_UNSUPPORTED, "not built yet");
     if (r->spec.type == CONFIG_TYPE_SECTION) {
         if (n->kind == CONFIG_YAML_SCALAR)
-            return config_refuse(&r->spec, "a text", (str){NULL, 0}, e);
+            return config_spec_refuse(&r->spec, "a text", (str){NULL, 0}, e);
         *config_slot(l->c, r) = (struct config_value){.is_set = true, .section = n,
                                                       .source = CONFIG_SOURCE_FILE};
         return true;
@@ -461,12 +308,12 @@ static bool config_take_node(struct config_loader *l, const struct config_row *r
     if (wants_map ? n->kind == CONFIG_YAML_MAP : takes_list && n->kind == CONFIG_YAML_LIST)
         return config_take_items(l, r, n, e);
     if (n->kind != CONFIG_YAML_SCALAR)
-        return config_refuse(&r->spec, n->kind == CONFIG_YAML_MAP ? "a map" : "a list",
+        return config_spec_refuse(&r->spec, n->kind == CONFIG_YAML_MAP ? "a map" : "a list",
                              (str){NULL, 0}, e);
     if (n->is_null)
-        return config_refuse(&r->spec, "nothing", (str){NULL, 0}, e);
+        return config_spec_refuse(&r->spec, "nothing", (str){NULL, 0}, e);
     struct config_value v = {.source = CONFIG_SOURCE_FILE};
-    if (!config_parse(&r->spec, n->text, l->arena, &v, e))
+    if (!config_spec_parse(&r->spec, n->text, l->arena, &v, e))
         return false;
     *config_slot(l->c, r) = v;
     return true;
@@ -539,7 +386,7 @@ static void config_take_env(struct config_loader *l)
         struct config_value v = {.source = CONFIG_SOURCE_ENV};
         if (r->is_later)
             config_problem(l, ERR_UNSUPPORTED, "%s: not built yet", name);
-        else if (config_parse(&r->spec, str_of(text), l->arena, &v, &why))
+        else if (config_spec_parse(&r->spec, str_of(text), l->arena, &v, &why))
             *config_slot(l->c, r) = v;
         else
             config_problem(l, why.code, "%s: %s", name, why.text);
@@ -570,7 +417,7 @@ static void config_take_flags(struct config_loader *l, const struct config_input
         const struct config_row *r = in->flags[i].row;
         struct err why = {0};
         struct config_value v = {.source = CONFIG_SOURCE_FLAG};
-        if (config_parse(&r->spec, in->flags[i].text, l->arena, &v, &why))
+        if (config_spec_parse(&r->spec, in->flags[i].text, l->arena, &v, &why))
             config_take_flag(l, config_slot(l->c, r), &v);
         else
             config_problem(l, ERR_USAGE, "-%s: %s", r->flag, why.text);
@@ -586,7 +433,7 @@ static void config_take_defaults(struct config_loader *l)
         if (is_nowhere)
             v.text = STR(""); /* who needs it says so */
         else if (r->standard && !r->is_later)
-            must(config_parse(&r->spec, str_of(r->standard), l->arena, &v, &why));
+            must(config_spec_parse(&r->spec, str_of(r->standard), l->arena, &v, &why));
         *config_slot(l->c, r) = v;
     }
 }
@@ -677,7 +524,7 @@ static bool config_find_file(const struct config_input *in, struct arena *a, con
     *path = in->path ? in->path : env && *env ? env : NULL;
     if (*path)
         return true;
-    *path = config_expand(STR("~/.shoal/config.yaml"), a).p;
+    *path = file_expand_home(a, STR("~/.shoal/config.yaml"), config_home(a)).p;
     return *path && (file_stat(&info, *path, &none) || none.code != ERR_NOT_FOUND);
 }
 

@@ -1,8 +1,8 @@
 /* config - every setting, in one table; the only reader of the environment.
  *
  * Owns:      the rows (config.c): key, type, range, default, flag; their values after config_load.
- * Not:       YAML syntax (config_yaml), flags that are no settings (the commands), what a value is
- *            good for (whoever reads it by its key).
+ * Not:       YAML syntax (config_yaml), a text judged by its row (config_spec), flags that are no
+ *            settings (the commands), what a value is good for (whoever reads it by its key).
  * Invariant: per key: flag > SHOAL_ environment > file > default. A value is in range, or
  *            config_load has failed with its place. Keys of features that are not built are refused
  *            by name wherever they come from.
@@ -12,56 +12,11 @@
 #ifndef SHOAL_CLI_CONFIG_H
 #define SHOAL_CLI_CONFIG_H
 
-#include "base/arena.h"
 #include "base/buf.h"
-#include "base/err.h"
-
-struct config_yaml;
+#include "cli/config_spec.h"
 
 #define CONFIG_FILE_MAX ((size_t)1 << 20)
 #define CONFIG_PROBLEMS_MAX 20
-
-enum config_type {
-    CONFIG_TYPE_WORD, /* only the words of the spec */
-    CONFIG_TYPE_BOOL,
-    CONFIG_TYPE_INT,
-    CONFIG_TYPE_REAL,
-    CONFIG_TYPE_DURATION, /* number: ms */
-    CONFIG_TYPE_SIZE,     /* number: bytes */
-    CONFIG_TYPE_TEXT,
-    CONFIG_TYPE_PATH, /* "~/" becomes the home directory */
-    CONFIG_TYPE_LIST, /* of texts; a single text is a list of one */
-    CONFIG_TYPE_PATHS,
-    CONFIG_TYPE_MAP,     /* text to text; items alternate */
-    CONFIG_TYPE_SECTION, /* members of their own */
-};
-
-/* What a value may be; also used by the flags of commands. */
-struct config_spec {
-    enum config_type type;
-    const char *words;       /* "auto off": accepted beside the type, or NULL */
-    const char *words_later; /* known, but not built */
-    int64_t min, max;        /* INT, DURATION, SIZE, REAL; both 0: any from 0 on */
-};
-
-enum config_source {
-    CONFIG_SOURCE_DEFAULT,
-    CONFIG_SOURCE_FILE,
-    CONFIG_SOURCE_ENV,
-    CONFIG_SOURCE_FLAG,
-};
-
-struct config_value {
-    enum config_source source;
-    bool is_set;  /* false: no default and nowhere given */
-    bool is_word; /* text is one of the spec's words */
-    str text;     /* as given; a path with its home */
-    int64_t number;
-    double real;
-    const str *items;
-    uint32_t items_count;
-    const struct config_yaml *section; /* node of a section, list or map; NULL: not from a file */
-};
 
 /* One row of the table. */
 struct config_row {
@@ -76,10 +31,6 @@ struct config_row {
 /* All rows; ends with key == NULL. */
 extern const struct config_row config_rows[];
 const struct config_row *config_find_row(str key);
-
-/* Scalar text by a spec: ERR_CONFIG "integer 0..65536 expected, got "many"". */
-bool config_parse(const struct config_spec *s, str text, struct arena *a, struct config_value *out,
-                  struct err *e) BASE_USE_RESULT;
 
 struct config_flag { /* a setting given on the command line, already known to be its flag */
     const struct config_row *row;

@@ -103,7 +103,7 @@ static bool config_legs_value(struct config_legs *r, const struct config_yaml *n
                               const struct config_spec *spec, struct config_value *v, struct err *e)
 {
     *v = (struct config_value){.source = CONFIG_SOURCE_FILE};
-    return config_parse(spec, n->text, r->a, v, e);
+    return config_spec_parse(spec, n->text, r->a, v, e);
 }
 
 /* A number of the leg, by the field's range. */

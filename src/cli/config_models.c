@@ -35,7 +35,7 @@ static bool config_models_value(struct config_models_reading *r, const struct co
     if (n->kind != CONFIG_YAML_SCALAR || n->is_null)
         return err_set(e, ERR_CONFIG, "one value expected");
     *out = (struct config_value){.source = CONFIG_SOURCE_FILE};
-    return config_parse(spec, n->text, r->a, out, e);
+    return config_spec_parse(spec, n->text, r->a, out, e);
 }
 
 static bool config_models_texts(struct config_models_reading *r, const struct config_yaml *n,

@@ -110,7 +110,7 @@ bool config_rules_field(struct quota_rules *r, const struct config_yaml *n, stru
         *is_known = true;
         if (n->kind != CONFIG_YAML_SCALAR || n->is_null)
             return err_set(e, ERR_CONFIG, "one value expected");
-        return config_parse(&config_rules_fields[i].spec, n->text, a, &v, e) &&
+        return config_spec_parse(&config_rules_fields[i].spec, n->text, a, &v, e) &&
                config_rules_set(r, config_rules_fields[i].what, &v, e);
     }
     return true;

@@ -318,7 +318,7 @@ static void test_rows_are_consistent(void **state)
         assert_int_equal(r->flag != NULL, r->commands != NULL);
         struct config_value v = {0};
         struct err e = {0};
-        if (r->standard && !config_parse(&r->spec, str_of(r->standard), &arena, &v, &e))
+        if (r->standard && !config_spec_parse(&r->spec, str_of(r->standard), &arena, &v, &e))
             fail_msg("%s: its default is refused: %s", r->key, e.text);
     }
 }
