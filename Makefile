@@ -26,7 +26,7 @@ isa = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 # Libraries go in as archives where the distribution carries them, so that the binary needs little
 # beyond glibc; one that has no archive is linked as usual.
 LIBRARIES = event event_openssl event_pthreads ssl crypto http_parser pcre2-8 utf8proc xxhash yaml \
-            uring bsd md tinfo
+            bsd md tinfo
 # libedit.a exports names such as map_init that are ours too: only its interface stays visible.
 EDIT      = $(BUILD)/gen/libedit.o
 archive   = $(shell $(CC) -print-file-name=lib$(1).a)

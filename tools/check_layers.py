@@ -24,7 +24,6 @@ LIBRARIES = (
     (r"openssl/(evp|sha|rand|crypto|opensslv)\.h", ("base/digest", "cli")),
     (r"openssl/.*", ("wire",)),
     (r"xxhash\.h", ("base/digest",)),
-    (r"liburing.*", ("base/file",)),
     (r"pcre2\.h", ("text/regex",)),
     (r"utf8proc\.h", ("text/unicode",)),
     (r"yaml\.h", ("cli/config_yaml",)),
