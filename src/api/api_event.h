@@ -113,6 +113,7 @@ struct api_usage {
     uint32_t prompt_tokens, cached_tokens, cache_write_tokens;
     uint32_t output_tokens, reasoning_tokens; /* output counts reasoning too; sum of the choices */
     uint32_t draft_accepted_tokens, draft_rejected_tokens;
+    uint32_t preemptions; /* how often a choice made way and went on later */
     uint64_t load_ns, queue_ns, prefill_ns, decode_ns;
 };
 

@@ -36,7 +36,8 @@
     X(SUBMIT, C, LONG) X(CANCEL, C, SHORT) X(CREDIT, C, SHORT) X(HOLD, C, SHORT)          \
     X(UNPIN, C, LONG) X(STATS, CE, LONG) X(MORE, CE, SHORT)                              \
     X(HELLO, E, SHORT) X(DESCRIBED, E, LONG) X(LOADING, E, SHORT) X(LOADED, E, LONG)      \
-    X(BATCH, E, LONG) X(BEAT, E, SHORT) X(FAULT, E, SHORT)
+    X(BATCH, E, LONG) X(BEAT, E, SHORT) X(FAULT, E, SHORT)                               \
+    X(DROP, C, LONG) X(DROPPED, E, SHORT)
 
 enum api_frame_kind {
     API_FRAME_NONE_, /* 0 is no kind */
@@ -94,6 +95,16 @@ struct api_loading { uint64_t bytes_done, bytes_total; };
 struct api_credit { uint32_t bytes; };
 struct api_hold { bool on; };
 
+/* Cached pages that go: of an agent, of a session, both, or all; "" = any. What somebody else used
+ * too, what is pinned and what a running request holds stays. */
+enum api_drop_from { API_DROP_DEVICE = 1, API_DROP_RAM = 2, API_DROP_SSD = 4, API_DROP_ALL = 7 };
+struct api_drop {
+    str agent, session, scope; /* scope: counts if has_scope */
+    bool has_scope;
+    uint32_t from;             /* API_DROP bits */
+};
+struct api_dropped { uint64_t pages, bytes; };
+
 enum api_phase {
     API_PHASE_IDLE, API_PHASE_LOADING, API_PHASE_PREFILL, API_PHASE_DECODE, API_PHASE_COUNT_
 };
@@ -145,6 +156,8 @@ struct api_frame {
         struct api_credit credit;  /* CREDIT */
         struct api_hold hold;      /* HOLD */
         str context;               /* UNPIN */
+        struct api_drop drop;      /* DROP; id comes back with DROPPED */
+        struct api_dropped dropped; /* DROPPED */
         str stats;                 /* STATS: "" asks, JSON answers */
         struct api_hello hello;    /* HELLO */
         struct api_model model;    /* DESCRIBED, LOADED */

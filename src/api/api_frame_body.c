@@ -366,7 +366,8 @@ static void io_usage(struct api_codec *c, struct api_usage *u)
 {
     uint32_t *const tokens[] = {&u->prompt_tokens, &u->cached_tokens, &u->cache_write_tokens,
                                 &u->output_tokens, &u->reasoning_tokens,
-                                &u->draft_accepted_tokens, &u->draft_rejected_tokens};
+                                &u->draft_accepted_tokens, &u->draft_rejected_tokens,
+                                &u->preemptions};
     uint64_t *const times[] = {&u->load_ns, &u->queue_ns, &u->prefill_ns, &u->decode_ns};
     for (size_t i = 0; i < countof(tokens); i++)
         io_u32(c, tokens[i]);
@@ -549,6 +550,17 @@ static void io_body(struct api_codec *c, struct api_frame *f)
         break;
     case API_FRAME_UNPIN:
         io_utf8(c, &f->context);
+        break;
+    case API_FRAME_DROP:
+        io_utf8(c, &f->drop.agent);
+        io_utf8(c, &f->drop.session);
+        io_utf8(c, &f->drop.scope);
+        io_bool(c, &f->drop.has_scope);
+        io_u32(c, &f->drop.from);
+        break;
+    case API_FRAME_DROPPED:
+        io_u64(c, &f->dropped.pages);
+        io_u64(c, &f->dropped.bytes);
         break;
     case API_FRAME_STATS:
         io_utf8(c, &f->stats);

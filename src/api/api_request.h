@@ -37,6 +37,8 @@
 #define API_TOP_LOGPROBS_MAX 20u
 #define API_NAME_LEN_MAX     4096u /* bytes of model, leg, agent, session, context, owner, scope */
 
+#define API_PAGE_TOKENS      32u /* that an engine keeps together, as BEHAVIOUR counts pages */
+
 #define API_REPEAT_ALL    UINT32_MAX /* repeat_last: the whole of prompt and reply */
 #define API_THINK_ENDLESS UINT32_MAX /* think_tokens_max: no budget */
 

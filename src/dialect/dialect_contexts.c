@@ -230,7 +230,7 @@ void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_r
     dialect_write_text(w, "model", row->model);
     put_number(w, "tokens", row->tokens);
     put_number(w, "cached_tokens", row->cached_tokens);
-    put_number(w, "pages", (row->tokens + 31) / 32);
+    put_number(w, "pages", (row->tokens + API_PAGE_TOKENS - 1) / API_PAGE_TOKENS);
     json_key_z(w, "location");
     if (row->is_on_device)
         json_put_text_z(w, "device");

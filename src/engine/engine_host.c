@@ -16,7 +16,7 @@
 #include "engine/engine.h"
 #include "engine/engine_stats.h"
 #include "engine/engine_tier.h"
-#include "engine/sched.h"
+#include "engine/sched_drop.h"
 
 #define HOST_READ_SIZE 65536
 #define HOST_OUT_BUFS 64u       /* buffers under way; past it a step appends to the last one */
@@ -371,6 +371,15 @@ static void host_stats(struct host *h)
 }
 
 /* Unasked, as BEAT: when something was computed since, at most twice a second or before a rest. */
+static void host_drop(struct host *h, const struct api_frame *f)
+{
+    struct api_frame answer = {.kind = API_FRAME_DROPPED, .id = f->id};
+    if (h->is_loaded)
+        sched_drop(&h->sched, &f->drop, &answer.dropped);
+    host_send(h, &answer, false, 0);
+    h->stats_ns = 0; /* the figures have changed without a step */
+}
+
 static void host_tell_stats(struct host *h, bool is_idle)
 {
     if (h->stats_step == h->sched.stats.steps && h->stats_ns)
@@ -417,9 +426,12 @@ static bool host_obey(struct host *h, const struct api_frame *f, struct arena *a
         if (h->is_loaded)
             sched_unpin(&h->sched, f->context);
         return true;
+    case API_FRAME_DROP:
+        host_drop(h, f);
+        return true;
     case API_FRAME_NONE_: case API_FRAME_SUBMIT: case API_FRAME_MORE: case API_FRAME_HELLO:
     case API_FRAME_DESCRIBED: case API_FRAME_LOADING: case API_FRAME_LOADED: case API_FRAME_BATCH:
-    case API_FRAME_BEAT: case API_FRAME_FAULT: case API_FRAME_COUNT_:
+    case API_FRAME_BEAT: case API_FRAME_FAULT: case API_FRAME_DROPPED: case API_FRAME_COUNT_:
         break;
     }
     return true;

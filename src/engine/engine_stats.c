@@ -1,5 +1,7 @@
 #include "engine/engine_stats.h"
 
+_Static_assert(KV_PAGE_TOKENS == API_PAGE_TOKENS, "pages are counted in one unit everywhere");
+
 struct row {
     const char *key;
     uint64_t number;

@@ -82,7 +82,7 @@ struct job {
     /* The scheduler's. */
     struct seq *seqs;
     uint32_t choices, choices_left;
-    uint32_t cached_tokens, output_tokens, reasoning_tokens;
+    uint32_t cached_tokens, output_tokens, reasoning_tokens, preemptions;
     int64_t credit; /* bytes that may still be sent */
     bool is_held, is_started;
     uint64_t order; /* of arrival */

@@ -172,6 +172,7 @@ static void sched_usage(const struct sched *s, const struct job *j, struct api_u
     *u = (struct api_usage){
         .prompt_tokens = sched_prompt_tokens(j), .cached_tokens = j->cached_tokens,
         .output_tokens = j->output_tokens, .reasoning_tokens = j->reasoning_tokens,
+        .preemptions = j->preemptions,
         .queue_ns = (uint64_t)(j->admitted_ns - j->arrived_ns),
         .prefill_ns = (uint64_t)(first - j->admitted_ns),
         .decode_ns = (uint64_t)(now - first)};
@@ -230,6 +231,7 @@ static void sched_done(struct sched *s, struct seq *q)
     j->choices_left--;
     j->output_tokens += q->used_count;
     j->reasoning_tokens += q->think_count;
+    j->preemptions += q->preempted_count;
     if (j->choices_left == 0)
         sched_usage(s, j, &sched_event(s, API_EVENT_USAGE)->usage);
     sched_event(s, API_EVENT_DONE)->done = (struct api_finish){q->done, q->stop};

@@ -32,6 +32,8 @@ uint32_t sched_keep(struct sched *s, struct seq *q, bool is_whole)
     }
     uint32_t node = kv_trie_insert(s->o.trie, q->job->rq.scope, seq_ids(q), q->kv_count, &p,
                                    is_whole);
+    struct kv_tags tags = {kv_trie_tag_of(q->job->rq.agent), kv_trie_tag_of(q->job->rq.session)};
+    kv_trie_tag(s->o.trie, node, &tags);
     sched_tier_keep(&s->tier, node, is_whole);
     q->kept_count = q->kv_count - q->kv_count % KV_PAGE_TOKENS;
     return node;

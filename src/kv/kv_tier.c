@@ -41,8 +41,8 @@ struct tier_file { /* busy: orders under way */
 };
 
 struct tier_places { /* of a group */
-    uint32_t *free; /* [free_count] */
-    uint32_t free_count, places, places_max, file_slots;
+    uint32_t *free, *stale; /* [free_count]; [stale_count]: their records are still to be voided */
+    uint32_t free_count, stale_count, places, places_max, file_slots;
     uint32_t buffer_first, buffer_count, hand, buffers_free;
 };
 
@@ -79,7 +79,8 @@ static bool kv_tier_uses_disk(const struct kv_tier *t) { return t->o.disk && !t-
 
 static bool kv_tier_can_read(const struct kv_tier *t, const struct tier_entry *n)
 {
-    return n->buffer != KV_TIER_NONE || (n->is_written && kv_tier_uses_disk(t));
+    return !n->is_doomed &&
+           (n->buffer != KV_TIER_NONE || (n->is_written && kv_tier_uses_disk(t)));
 }
 
 static void kv_tier_free_place(struct kv_tier *t, uint32_t group, uint32_t place)
@@ -170,11 +171,29 @@ static uint32_t kv_tier_take_buffer(struct kv_tier *t, uint32_t group)
     return KV_TIER_NONE;
 }
 
+/* Its bytes are no page any more; the place is used again once its record says so, too. */
+static void kv_tier_lose_place(struct kv_tier *t, struct tier_entry *n)
+{
+    struct tier_places *g = &t->groups[n->id.group];
+    if (n->place == KV_TIER_NONE)
+        return;
+    t->stats.disk_bytes -= t->o.layout->page_size[n->id.group];
+    must(g->stale_count < g->places_max);
+    g->stale[g->stale_count++] = n->place;
+    n->place = KV_TIER_NONE;
+    n->is_written = false;
+}
+
 /* Nobody writes or reads it any more. */
 static void kv_tier_settle(struct kv_tier *t, uint32_t buffer)
 {
     struct tier_buffer *b = &t->buffers[buffer];
-    if (!b->lent && !t->o.keeps_ram)
+    bool is_doomed = t->index.entries[b->entry].is_doomed;
+    if (b->lent)
+        return;
+    if (is_doomed)
+        kv_tier_lose_place(t, &t->index.entries[b->entry]);
+    if (is_doomed || !t->o.keeps_ram)
         kv_tier_drop_buffer(t, buffer);
 }
 
@@ -197,7 +216,7 @@ static bool kv_tier_start(struct kv_tier *t, const struct tier_order *o)
         return false;
     t->busy++;
     t->files[o->file].busy++;
-    t->writes_busy += o->kind == TIER_ORDER_WRITE || o->kind == TIER_ORDER_TOUCH;
+    t->writes_busy += o->kind != TIER_ORDER_READ && o->kind != TIER_ORDER_MAKE;
     return true;
 }
 
@@ -316,7 +335,8 @@ void *kv_tier_put(struct kv_tier *t, const struct kv_tier_page *p)
     if (!kv_tier_uses_disk(t) && !t->o.keeps_ram)
         return NULL;
     uint32_t old = tier_index_find(&t->index, &p->key, p->group);
-    if (old != KV_TIER_NONE && kv_tier_can_read(t, &t->index.entries[old]))
+    bool is_busy = old != KV_TIER_NONE && t->index.entries[old].is_doomed;
+    if (is_busy || (old != KV_TIER_NONE && kv_tier_can_read(t, &t->index.entries[old])))
         return NULL;
     if (old != KV_TIER_NONE) /* only the disk has it, and that is switched off */
         kv_tier_remove(t, old, true);
@@ -395,6 +415,83 @@ void kv_tier_got_end(struct kv_tier *t, uint32_t number)
     b->lent--;
     if (b->state == TIER_STATE_KEPT)
         kv_tier_settle(t, k->buffer);
+}
+
+/* --- forgetting ---------------------------------------------------------------------------- */
+
+/* Without a page in a file or a buffer there is no entry. Order under way: later. */
+static uint64_t kv_tier_forget_entry(struct kv_tier *t, uint32_t i, bool from_ram, bool from_disk)
+{
+    struct tier_entry *n = &t->index.entries[i];
+    struct tier_buffer *b = n->buffer == KV_TIER_NONE ? NULL : &t->buffers[n->buffer];
+    bool is_all = from_disk && (from_ram || !t->o.keeps_ram || !b);
+    bool is_busy = b && (b->state != TIER_STATE_KEPT || b->lent);
+    uint64_t size = t->o.layout->page_size[n->id.group];
+    if (n->is_doomed || (is_busy && !is_all))
+        return 0;
+    if (is_busy) {
+        n->is_doomed = true;
+        return size;
+    }
+    if (is_all) {
+        kv_tier_lose_place(t, n);
+        if (b)
+            kv_tier_drop_buffer(t, n->buffer);
+        else
+            kv_tier_remove(t, i, true);
+        return size;
+    }
+    if (from_disk && n->place != KV_TIER_NONE) {
+        kv_tier_lose_place(t, n);
+        return size;
+    }
+    if (!from_ram || !b)
+        return 0;
+    kv_tier_drop_buffer(t, n->buffer);
+    return size;
+}
+
+uint64_t kv_tier_forget(struct kv_tier *t, const struct kv_key *key, uint32_t group,
+                        bool from_ram, bool from_disk)
+{
+    uint32_t i = tier_index_find(&t->index, key, group);
+    return i == KV_TIER_NONE ? 0 : kv_tier_forget_entry(t, i, from_ram, from_disk);
+}
+
+uint64_t kv_tier_forget_all(struct kv_tier *t, bool from_ram, bool from_disk, uint64_t *pages)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < t->index.entries_used; i++) {
+        const struct tier_id *id = &t->index.entries[i].id;
+        if (tier_index_find(&t->index, &id->key, id->group) != i)
+            continue; /* not in use */
+        uint64_t size = kv_tier_forget_entry(t, i, from_ram, from_disk);
+        bytes += size;
+        *pages += size > 0;
+    }
+    return bytes;
+}
+
+static struct tier_order kv_tier_void_order(const struct kv_tier *t, uint32_t place)
+{
+    uint32_t file = place / TIER_FORMAT_SLOTS_MAX;
+    return (struct tier_order){.kind = TIER_ORDER_VOID, .file = file, .tag = place,
+                               .slot = place % TIER_FORMAT_SLOTS_MAX,
+                               .header = t->files[file].header};
+}
+
+/* As many as the disk takes. */
+static void kv_tier_void(struct kv_tier *t)
+{
+    for (uint32_t g = 0; g < t->o.layout->groups_count && kv_tier_uses_disk(t); g++) {
+        struct tier_places *p = &t->groups[g];
+        while (p->stale_count) {
+            struct tier_order o = kv_tier_void_order(t, p->stale[p->stale_count - 1]);
+            if (!kv_tier_start(t, &o))
+                return;
+            p->stale_count--;
+        }
+    }
 }
 
 /* --- what comes back ----------------------------------------------------------------------- */
@@ -488,6 +585,12 @@ static void kv_tier_on_order(struct kv_tier *t, const struct tier_order *o)
     case TIER_ORDER_TOUCH:
         t->writes_busy--;
         return; /* the time of its use is all that is lost */
+    case TIER_ORDER_VOID:
+        t->writes_busy--;
+        kv_tier_free_place(t, o->header.group, o->tag);
+        if (o->error)
+            kv_tier_switch_off(t, o);
+        return;
     case TIER_ORDER_MAKE:
         if (o->error == 0)
             return;
@@ -505,6 +608,7 @@ bool kv_tier_next(struct kv_tier *t, struct kv_tier_got *out)
     struct tier_order o;
     while (t->busy && t->o.disk->next(t->o.disk->self, &o))
         kv_tier_on_order(t, &o);
+    kv_tier_void(t);
     for (uint32_t i = 0; t->told && i < TIER_TICKETS; i++) {
         struct tier_ticket *k = &t->tickets[i];
         if (!k->is_told)
@@ -543,12 +647,24 @@ static bool kv_tier_start_late(struct kv_tier *t, const struct tier_order *o, in
     return kv_tier_uses_disk(t);
 }
 
+static bool kv_tier_is_stale(const struct kv_tier *t)
+{
+    uint32_t count = 0;
+    for (uint32_t g = 0; g < t->o.layout->groups_count; g++)
+        count += t->groups[g].stale_count;
+    return count > 0;
+}
+
 void kv_tier_flush(struct kv_tier *t, int64_t timeout_ms)
 {
     int64_t until_ns = chrono_ns(&t->o.clock) + timeout_ms * 1000000;
     if (!kv_tier_uses_disk(t))
         return;
     kv_tier_drain(t, until_ns, 0);
+    while (kv_tier_is_stale(t) && kv_tier_uses_disk(t) && chrono_ns(&t->o.clock) < until_ns) {
+        kv_tier_void(t);
+        kv_tier_drain(t, until_ns, 0);
+    }
     for (uint32_t i = 0; i < t->index.entries_used && kv_tier_uses_disk(t); i++) {
         struct tier_entry *n = &t->index.entries[i];
         if (!n->is_touched || !n->is_written || n->place == KV_TIER_NONE)
@@ -686,7 +802,8 @@ static bool kv_tier_size(struct kv_tier *t, uint32_t *entries_max, struct err *e
             return err_set(e, ERR_CONFIG, "spill_size: %llu bytes hold no file of pages of %zu",
                            (unsigned long long)t->o.disk_bytes, l->page_size[g]);
         p->free = mem_new_array(t->o.mem, "tier", p->places_max + 1, sizeof *p->free, e);
-        if (!p->free)
+        p->stale = mem_new_array(t->o.mem, "tier", p->places_max + 1, sizeof *p->stale, e);
+        if (!p->free || !p->stale)
             return false;
     }
     *entries_max = (uint32_t)entries;

@@ -82,6 +82,13 @@ bool kv_tier_next(struct kv_tier *t, struct kv_tier_got *out);
 /* Gives the buffer of an answer back. */
 void kv_tier_got_end(struct kv_tier *t, uint32_t number);
 
+/* The page is given up: in RAM, in its file, or both, whose record is voided soon. One that is on
+ * its way is found no more, and goes when it has come. Bytes given up. */
+uint64_t kv_tier_forget(struct kv_tier *t, const struct kv_key *key, uint32_t group,
+                        bool from_ram, bool from_disk);
+/* All of them; adds how many to *pages. */
+uint64_t kv_tier_forget_all(struct kv_tier *t, bool from_ram, bool from_disk, uint64_t *pages);
+
 /* The path was used: deepest first, so that a child goes before its parent. */
 void kv_tier_touch(struct kv_tier *t, const struct kv_key *key, uint32_t group);
 

@@ -214,10 +214,12 @@ static void kv_trie_evict_node(struct kv_trie *t, uint32_t node)
  * or ANY_GROUP; never keep. */
 static uint32_t kv_trie_worst(const struct kv_trie *t, uint32_t group, uint32_t keep)
 {
-    uint32_t worst = KV_NODE_NONE, looked = 0;
+    uint32_t worst = KV_NODE_NONE, looked = 0, walked = 0;
     double least = 0;
     for (uint32_t i = t->oldest; i != KV_NODE_NONE && looked < KV_TRIE_LOOK;
          i = t->nodes[i].newer) {
+        if (walked++ >= KV_TRIE_WALK && worst != KV_NODE_NONE)
+            break;
         const struct kv_node *n = &t->nodes[i];
         if (i == keep || !kv_trie_is_leaf(n) ||
             (group != ANY_GROUP && !kv_trie_holds_alone(t, n, group)))
@@ -233,12 +235,21 @@ static uint32_t kv_trie_worst(const struct kv_trie *t, uint32_t group, uint32_t 
     return worst;
 }
 
+/* Paths of pins, which nothing asked for lately, do not stand in the way of each search. */
+static void kv_trie_pass_pins(struct kv_trie *t)
+{
+    uint32_t pinned = t->stats.pinned.nodes;
+    for (; pinned && t->oldest != KV_NODE_NONE && t->nodes[t->oldest].pins; pinned--)
+        kv_trie_touch(t, t->oldest);
+}
+
 /* A node to use: a free one, or that of a leaf that may go and is not `keep` (whose child is being
  * made). */
 static uint32_t kv_trie_take_node(struct kv_trie *t, uint32_t keep)
 {
     uint32_t i;
     if (t->free == KV_NODE_NONE) {
+        kv_trie_pass_pins(t);
         i = kv_trie_worst(t, ANY_GROUP, keep);
         if (i == KV_NODE_NONE)
             return KV_NODE_NONE;
@@ -627,6 +638,7 @@ static void kv_trie_evict_window(struct kv_trie *t, uint32_t group, uint32_t fre
 static void kv_trie_evict_paths(struct kv_trie *t, uint32_t group, uint32_t free_wanted)
 {
     uint32_t i = KV_NODE_NONE;
+    kv_trie_pass_pins(t);
     while (kv_pool_free(t->pool, group) < free_wanted) {
         if (i == KV_NODE_NONE || !kv_trie_is_leaf(&t->nodes[i]) ||
             !kv_trie_holds_alone(t, &t->nodes[i], group))
@@ -657,6 +669,52 @@ void kv_trie_clear(struct kv_trie *t)
         if (kv_trie_is_leaf(&t->nodes[i]))
             kv_trie_remove(t, i);
     }
+}
+
+/* --- by whom ------------------------------------------------------------------------------- */
+
+uint64_t kv_trie_tag_of(str name)
+{
+    uint64_t tag = digest_xxh3(name, 3);
+    return tag == 0 || tag == KV_TAG_SHARED ? 1 : tag;
+}
+
+static uint64_t kv_trie_join_tag(uint64_t old, uint64_t tag)
+{
+    return old == 0 || old == tag ? tag : KV_TAG_SHARED;
+}
+
+/* Whoever used a node used all above it: where a tag changes nothing it changes nothing above. */
+void kv_trie_tag(struct kv_trie *t, uint32_t node, const struct kv_tags *tags)
+{
+    for (; node != KV_NODE_NONE; node = t->nodes[node].parent) {
+        struct kv_tags *old = &t->nodes[node].tags, before = *old;
+        old->agent = kv_trie_join_tag(before.agent, tags->agent);
+        old->session = kv_trie_join_tag(before.session, tags->session);
+        if (old->agent == before.agent && old->session == before.session)
+            return;
+    }
+}
+
+uint32_t kv_trie_drop(struct kv_trie *t, const struct kv_trie_which *which)
+{
+    const struct kv_tags *tags = &which->tags;
+    uint32_t count = 0, scope = which->any_scope ? 0 : kv_trie_scope(t, which->scope);
+    for (uint32_t i = t->oldest, next; i != KV_NODE_NONE; i = next) {
+        const struct kv_node *n = &t->nodes[i];
+        next = n->newer; /* the parent comes later: it is a leaf by then */
+        if ((tags->agent && tags->agent != n->tags.agent) ||
+            (tags->session && tags->session != n->tags.session) ||
+            (!which->any_scope && scope != n->scope) ||
+            (which->is_look ? n->pins > 0 : !kv_trie_is_leaf(n)))
+            continue;
+        count++;
+        if (which->on_node)
+            which->on_node(which->ctx, i);
+        if (!which->is_look)
+            kv_trie_remove(t, i);
+    }
+    return count;
 }
 
 void kv_trie_deinit(struct kv_trie *t)

@@ -28,7 +28,14 @@
 #define KV_NODE_NONE UINT32_MAX
 #define KV_TRIE_SCOPES_MAX 65536u
 #define KV_TRIE_WEIGHT_FORK 4u
-#define KV_TRIE_LOOK 16u /* oldest leaves that an eviction chooses from */
+#define KV_TRIE_LOOK 16u   /* oldest leaves that an eviction chooses from */
+#define KV_TRIE_WALK 1024u /* ... among so many of the oldest nodes, if there is one at all */
+
+/* Who used a node, by hashes: 0 nobody yet, KV_TAG_SHARED several. */
+#define KV_TAG_SHARED UINT64_MAX
+struct kv_tags {
+    uint64_t agent, session;
+};
 
 struct kv_node {
     uint32_t parent, child, next, previous; /* first child; siblings */
@@ -38,6 +45,7 @@ struct kv_node {
     uint32_t pinned[KV_GROUPS_MAX];         /* pins that need this node's page */
     uint32_t weight;                        /* what it is worth keeping, 1 = plain */
     uint64_t used;
+    struct kv_tags tags;
     uint32_t pages[KV_GROUPS_MAX];
     int32_t tokens[KV_PAGE_TOKENS];
     struct kv_key key;                      /* in the tier, once somebody asked */
@@ -133,5 +141,22 @@ void kv_trie_weigh(struct kv_trie *t, uint32_t node, uint32_t weight);
 uint32_t kv_trie_evict(struct kv_trie *t, uint32_t group, uint32_t wanted);
 /* Drops everything that is not pinned. */
 void kv_trie_clear(struct kv_trie *t);
+
+/* Of a name; "" is a name of its own. */
+uint64_t kv_trie_tag_of(str name);
+/* The path to node was used by these, neither 0 nor KV_TAG_SHARED. */
+void kv_trie_tag(struct kv_trie *t, uint32_t node, const struct kv_tags *tags);
+/* Which nodes: used by these alone (a tag of 0: by anybody), of one scope unless any_scope. */
+struct kv_trie_which {
+    struct kv_tags tags;
+    str scope;
+    bool any_scope;
+    bool is_look; /* nothing is dropped: on_node is all */
+    void (*on_node)(void *ctx, uint32_t node); /* before it goes; must not change the tree */
+    void *ctx;
+};
+/* Drops them, but for those that are pinned or have others below; how many. Their pages are free
+ * once no sequence holds them. */
+uint32_t kv_trie_drop(struct kv_trie *t, const struct kv_trie_which *which);
 
 #endif

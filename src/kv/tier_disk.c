@@ -39,15 +39,20 @@ static int tier_disk_write_record(const struct tier_io *io, struct tier_order *o
     return io->write(io->self, o->file, record, sizeof record, tier_format_record_offset(o->slot));
 }
 
+static int tier_disk_void_record(const struct tier_io *io, struct tier_order *o)
+{
+    static const uint8_t nothing[TIER_FORMAT_RECORD_SIZE];
+    return io->write(io->self, o->file, nothing, sizeof nothing,
+                     tier_format_record_offset(o->slot));
+}
+
 /* The old record goes first: one that stands beside another page's bytes would only cost a read,
  * but it would be found again at every start. */
 static int tier_disk_write_page(const struct tier_io *io, struct tier_order *o)
 {
-    static const uint8_t nothing[TIER_FORMAT_RECORD_SIZE];
     uint64_t size = o->header.page_size;
     o->record.sum = tier_format_sum(&o->record.key, str_view(o->bytes, size));
-    int error = io->write(io->self, o->file, nothing, sizeof nothing,
-                          tier_format_record_offset(o->slot));
+    int error = tier_disk_void_record(io, o);
     if (!error)
         error = io->write(io->self, o->file, o->bytes, size,
                           tier_format_slot_offset(&o->header, o->slot));
@@ -79,6 +84,9 @@ void tier_disk_carry_out(const struct tier_io *io, struct tier_order *o)
         return;
     case TIER_ORDER_TOUCH:
         o->error = tier_disk_write_record(io, o);
+        return;
+    case TIER_ORDER_VOID:
+        o->error = tier_disk_void_record(io, o);
         return;
     }
 }

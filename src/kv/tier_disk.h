@@ -41,6 +41,7 @@ enum tier_order_kind {
     TIER_ORDER_WRITE, /* page, then record */
     TIER_ORDER_READ,  /* page, checked against record.sum */
     TIER_ORDER_TOUCH, /* the record alone: it was used */
+    TIER_ORDER_VOID,  /* the record alone: there is no page any more */
 };
 
 struct tier_order {

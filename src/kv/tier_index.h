@@ -32,6 +32,7 @@ struct tier_entry {
     uint64_t used, used_s, sum;
     bool is_written;        /* the place holds it */
     bool is_touched;        /* used since its record was written */
+    bool is_doomed;         /* goes when its order has come back: nobody finds it any more */
 };
 
 struct tier_index {

@@ -64,6 +64,8 @@ struct engine_leg {
     struct api_beat beat;
     struct engine_leg_counts counts;
     struct buf stats;   /* JSON, of the child that there is */
+    struct list drops;  /* engine_leg_drop that wait for the child's word */
+    uint64_t last_drop;
     int64_t moved_ms;   /* when progress was seen last */
     int64_t heard_ms;   /* when a frame came last */
     int64_t healthy_ms; /* progress since the last start */
@@ -261,12 +263,20 @@ static void engine_leg_submit_all(struct engine_leg *l)
 
 /* --- the child's life ---------------------------------------------------------------------- */
 
+static void engine_leg_dropped(struct engine_leg_drop *d, const struct api_dropped *dropped)
+{
+    list_remove(&d->link);
+    d->on_done(d->ctx, dropped);
+}
+
 static void engine_leg_drop_child(struct engine_leg *l)
 {
     pipe_close(l->pipe);
     l->pipe = NULL;
     api_frame_reader_deinit(&l->reader);
     proc_close(&l->proc);
+    while (!list_is_empty(&l->drops))
+        engine_leg_dropped(list_item(list_first(&l->drops), struct engine_leg_drop, link), NULL);
     list_each (link, &l->requests)
         list_item(link, struct engine_leg_request, link)->is_submitted = false;
 }
@@ -512,6 +522,17 @@ static void engine_leg_on_beat(struct engine_leg *l, const struct api_beat *b)
     l->beat = *b;
 }
 
+static void engine_leg_on_dropped(struct engine_leg *l, const struct api_frame *f)
+{
+    list_each (link, &l->drops) {
+        struct engine_leg_drop *d = list_item(link, struct engine_leg_drop, link);
+        if (d->id != f->id)
+            continue;
+        engine_leg_dropped(d, &f->dropped);
+        return;
+    }
+}
+
 static bool engine_leg_obey(struct engine_leg *l, const struct api_frame *f, struct arena *a,
                             struct err *e)
 {
@@ -538,10 +559,13 @@ static bool engine_leg_obey(struct engine_leg *l, const struct api_frame *f, str
         buf_clear(&l->stats);
         buf_add(&l->stats, f->stats);
         return true;
+    case API_FRAME_DROPPED:
+        engine_leg_on_dropped(l, f);
+        return true;
     case API_FRAME_DESCRIBED: case API_FRAME_NONE_: case API_FRAME_DESCRIBE:
     case API_FRAME_LOAD: case API_FRAME_DRAIN: case API_FRAME_EXIT: case API_FRAME_SUBMIT:
     case API_FRAME_CANCEL: case API_FRAME_CREDIT: case API_FRAME_HOLD: case API_FRAME_UNPIN:
-    case API_FRAME_MORE: case API_FRAME_COUNT_:
+    case API_FRAME_DROP: case API_FRAME_MORE: case API_FRAME_COUNT_:
         break;
     }
     return true;
@@ -725,6 +749,20 @@ void engine_leg_unpin(struct engine_leg *l, str name)
         log_debug("engine: %s", ignored.text);
 }
 
+bool engine_leg_drop(struct engine_leg *l, const struct api_drop *what, struct engine_leg_drop *d)
+{
+    struct api_frame f = {.kind = API_FRAME_DROP, .id = ++l->last_drop, .drop = *what};
+    struct err ignored; /* a child that is gone has nothing to give up */
+    if (!l->pipe || l->state != API_HEALTH_READY ||
+        !engine_leg_send(l, PIPE_DATA, &f, &ignored))
+        return false;
+    if (d) {
+        d->id = f.id;
+        list_push_last(&l->drops, &d->link);
+    }
+    return true;
+}
+
 static size_t engine_leg_models(void *self, struct api_model *out, size_t out_max)
 {
     struct engine_leg *l = self;
@@ -788,6 +826,7 @@ static bool engine_leg_init(struct engine_leg *l, const struct engine_leg_option
     l->load = *o->load;
     l->proc = (struct proc){.pidfd = -1, .fd = -1};
     list_init(&l->requests);
+    list_init(&l->drops);
     map_init(&l->by_id, o->requests_max);
     buf_init(&l->out, ENGINE_LEG_QUEUE_MAX);
     buf_init(&l->stats, ENGINE_LEG_STATS_MAX);

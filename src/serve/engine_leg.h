@@ -23,6 +23,7 @@
 
 #include "api/api_frame.h"
 #include "api/api_provider.h"
+#include "base/list.h"
 #include "wire/loop.h"
 
 #define ENGINE_LEG_RESPAWNS_MAX 2u
@@ -60,6 +61,18 @@ void engine_leg_close(struct engine_leg *l, int64_t grace_ms);
 struct api_provider engine_leg_provider(struct engine_leg *l);
 /* The pin of that name is off, behind whatever was submitted before. */
 void engine_leg_unpin(struct engine_leg *l, str name);
+
+/* Cached pages that the child is asked to give up, and who waits to hear how many; the caller's
+ * memory, linked (list_init before) until on_done or a list_remove. */
+struct engine_leg_drop {
+    struct list link;
+    uint64_t id;
+    void (*on_done)(void *ctx, const struct api_dropped *dropped); /* NULL: the child is gone */
+    void *ctx;
+};
+/* False: there is no child that serves. d NULL: nobody waits. */
+BASE_USE_RESULT bool engine_leg_drop(struct engine_leg *l, const struct api_drop *what,
+                                     struct engine_leg_drop *d);
 
 /* Other limits of standing still, from now on. */
 void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load_ms);

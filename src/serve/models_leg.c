@@ -505,6 +505,19 @@ void models_leg_unpin(struct models_leg *m, str model, str name)
             engine_leg_unpin(m->room.models[i]->leg, name);
 }
 
+uint32_t models_leg_drop(struct models_leg *m, str model, const struct api_drop *what,
+                         struct engine_leg_drop *drops, uint32_t drops_max)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < m->room.count && (!drops || count < drops_max); i++) {
+        const struct models_room_model *at = m->room.models[i];
+        bool is_meant = model.len == 0 || str_eq_nocase(at->entry.name, model);
+        if (at->leg && is_meant)
+            count += engine_leg_drop(at->leg, what, drops ? &drops[count] : NULL);
+    }
+    return count;
+}
+
 uint64_t models_leg_swaps(const struct models_leg *m) { return m->room.swaps; }
 
 struct engine_leg_counts models_leg_counts(const struct models_leg *m)

@@ -151,6 +151,10 @@ size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *ou
 int models_leg_child(const struct models_leg *m, str model);
 /* In the child of that model, if there is one, the pin of that name is off. */
 void models_leg_unpin(struct models_leg *m, str model, str name);
+/* Asks the child of that model, or with "" of each, to give up cached pages; drops[drops_max] are
+ * whom it will tell, NULL: nobody. How many were asked. */
+uint32_t models_leg_drop(struct models_leg *m, str model, const struct api_drop *what,
+                         struct engine_leg_drop *drops, uint32_t drops_max);
 /* Loads that took another model's place, since open. */
 uint64_t models_leg_swaps(const struct models_leg *m);
 /* Of all children since open, those that are gone too. */

@@ -14,7 +14,6 @@
 #include "serve/path_query.h"
 
 #define PATH_STATE_MAX ((size_t)4 << 20) /* bytes of an answer */
-#define PATH_STATE_PAGE 32               /* tokens of a page */
 
 /* The residents of this moment; views valid until the next look. */
 struct path_state_view {
@@ -226,7 +225,7 @@ static void path_state_put_model(struct json_writer *w, const struct models_leg_
     path_state_number(w, "slots", r->model.slots);
     path_state_number(w, "running", r->running);
     path_state_number(w, "queued", r->waiting);
-    path_state_number(w, "pages", r->model.kv_tokens / PATH_STATE_PAGE);
+    path_state_number(w, "pages", r->model.kv_tokens / API_PAGE_TOKENS);
     json_key_z(w, "prefill_tps");
     json_put_float(w, r->health.prefill_tokens_per_s);
     json_key_z(w, "decode_tps");
@@ -315,7 +314,7 @@ static void path_state_put_pages(struct buf *out, const struct path_state_view *
     for (size_t i = 0; i < v->count; i++) {
         const struct models_leg_resident *r = &v->rows[i];
         path_state_put_gauge(out, "kv_pages", r->name, ",state=\"total\"",
-                             r->model.kv_tokens / PATH_STATE_PAGE);
+                             r->model.kv_tokens / API_PAGE_TOKENS);
         for (int k = 0; k < API_PAGES_COUNT_; k++)
             if (more[k]) /* a limit is no state */
                 path_state_put_gauge(out, "kv_pages", r->name, more[k],

@@ -8,7 +8,6 @@
 #include "serve/models_leg.h"
 
 #define PINS_ID ((uint64_t)3 << 61) /* beside the ids of exchange, attempt, cache.public */
-#define PINS_PAGE_TOKENS 32u        /* BEHAVIOUR: a page */
 
 void pins_init(struct pins *p, struct models_leg *models)
 {
@@ -118,5 +117,5 @@ uint64_t pins_limit_tokens(const struct pins *p)
     uint64_t pages = 0;
     for (size_t i = 0; i < base_min(count, countof(rows)); i++)
         pages += rows[i].beat.pages[API_PAGES_PIN_LIMIT];
-    return pages * PINS_PAGE_TOKENS;
+    return pages * API_PAGE_TOKENS;
 }

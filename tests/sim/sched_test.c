@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/sched.h"
+#include "engine/sched_drop.h"
 #include "sim_backend.h"
 #include "sim_disk.h"
 
@@ -49,7 +49,7 @@ struct client {
 
 static struct world {
     uint64_t seed;
-    struct chrono_rng rng, pin_rng; /* pin_rng: what is pinned changes nothing else of a seed */
+    struct chrono_rng rng, pin_rng, drop_rng; /* what is pinned, dropped: of numbers of its own */
     struct chrono_fake clock;
     struct vocab *vocab;
     struct mem mem;
@@ -88,6 +88,7 @@ static void expect(bool ok, const char *what, int64_t a, int64_t b)
 static uint32_t below(uint32_t n) { return (uint32_t)chrono_rng_below(&w.rng, n); }
 static bool chance(uint32_t percent) { return below(100) < percent; }
 static bool pin_chance(uint32_t percent) { return chrono_rng_below(&w.pin_rng, 100) < percent; }
+static bool drop_chance(uint32_t percent) { return chrono_rng_below(&w.drop_rng, 100) < percent; }
 static int64_t now_ms(void) { return w.clock.ns / 1000000; }
 
 /* --- what a request says alone --------------------------------------------------------------- */
@@ -315,6 +316,7 @@ static void make_client(struct client *c, uint32_t id, uint32_t context_max)
 {
     struct api_request *rq = &c->rq;
     static const char *const scopes[] = {"", "", "alice", "bob"};
+    static const char *const agents[] = {"a0", "a1", "a2"};
     static const char *const pins[] = {"", "1", "2", "3", "4"};
     static const char *const stops[] = {"a0", "b1 d", " d3", "e4", "zz"};
     api_request_init(rq);
@@ -332,6 +334,7 @@ static void make_client(struct client *c, uint32_t id, uint32_t context_max)
     if (rq->kind != API_KIND_PREFILL && rq->priority == API_PRIORITY_IDLE)
         rq->priority = API_PRIORITY_NORMAL;
     rq->scope = str_of(scopes[below(4)]);
+    rq->agent = str_of(agents[id % countof(agents)]);
     rq->cache = (enum api_cache)below(API_CACHE_PIN);
     if (rq->kind == API_KIND_PREFILL && pin_chance(60)) {
         rq->cache = API_CACHE_PIN;
@@ -549,6 +552,7 @@ static void open_world(uint64_t seed)
     w.seed = seed;
     chrono_rng_init(&w.rng, seed);
     chrono_rng_init(&w.pin_rng, seed ^ 0x70696e73);
+    chrono_rng_init(&w.drop_rng, seed ^ 0x64726f70);
     w.vocab = make_vocab();
     uint32_t context_max = 64 + below(chance(30) ? 900 : 400), slots = 1 + below(6);
     w.layout.groups_count = chance(40) ? 2 : 1;
@@ -610,6 +614,21 @@ static void client_acts(struct client *c)
     }
 }
 
+static struct { uint64_t pages, drops; } dropped; /* over all seeds */
+
+static void drop_some(void)
+{
+    static const char *const agents[] = {"", "a0", "a1", "a2"}, *const scopes[] = {"", "alice"};
+    struct api_drop d = {.agent = str_of(agents[chrono_rng_below(&w.drop_rng, 4)]),
+                         .scope = str_of(scopes[chrono_rng_below(&w.drop_rng, 2)]),
+                         .has_scope = drop_chance(50),
+                         .from = 1 + (uint32_t)chrono_rng_below(&w.drop_rng, API_DROP_ALL)};
+    struct api_dropped out;
+    sched_drop(&w.sched, &d, &out);
+    dropped.pages += out.pages;
+    dropped.drops++;
+}
+
 /* The device is lost: a new child gets what is open. */
 static void respawn(void)
 {
@@ -662,6 +681,8 @@ static void run(uint64_t seed)
             respawn();
         if (pin_chance(3))
             sched_unpin(&w.sched, pin_chance(50) ? STR("1") : STR("2"));
+        if (drop_chance(3))
+            drop_some();
         check_pages();
         check_pins();
         check_idle();

@@ -185,7 +185,7 @@ static void rng_event(struct arena *a, struct api_event *ev)
         break;
     }
     case API_EVENT_USAGE:
-        ev->usage = (struct api_usage){1, 2, 3, rng(9), 5, 6, 7, 8, rng(9), 10, 11};
+        ev->usage = (struct api_usage){1, 2, 3, rng(9), 5, 6, 7, 12, 8, rng(9), 10, 11};
         break;
     case API_EVENT_DONE:
         ev->done = (struct api_finish){rng(API_DONE_COUNT_), rng_text(a, 1)};
@@ -229,6 +229,13 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
     case API_FRAME_DESCRIBE: case API_FRAME_UNPIN: case API_FRAME_STATS:
         f->path = rng_text(a, 9);
         break;
+    case API_FRAME_DROP:
+        f->drop = (struct api_drop){rng_text(a, 5), rng_text(a, 5), rng_text(a, 5), rng(2),
+                                    rng(8)};
+        break;
+    case API_FRAME_DROPPED:
+        f->dropped = (struct api_dropped){rng(99), rng(9999)};
+        break;
     case API_FRAME_CREDIT:
         f->credit.bytes = rng(99999);
         break;
@@ -262,7 +269,8 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
 
 static enum api_frame_side side_of(enum api_frame_kind kind)
 {
-    return kind >= API_FRAME_HELLO ? API_FRAME_TO_ENDPOINT : API_FRAME_TO_CHILD;
+    return kind >= API_FRAME_HELLO && kind != API_FRAME_DROP ? API_FRAME_TO_ENDPOINT
+                                                             : API_FRAME_TO_CHILD;
 }
 
 /* Feeds bytes in random pieces, decodes the one message, encodes it again. */

@@ -37,7 +37,7 @@ static struct {
     struct tier_disk real;
     uint32_t under_way, under_way_max;
     bool writes_fail;
-    uint32_t orders[TIER_ORDER_TOUCH + 1], file_last;
+    uint32_t orders[TIER_ORDER_VOID + 1], file_last;
 } between;
 
 static bool between_start(void *self, const struct tier_order *o)
@@ -523,6 +523,98 @@ static void test_a_flush_stores_every_use_though_the_queue_is_short(void **state
     assert_int_equal(between.orders[TIER_ORDER_TOUCH], 30); /* once */
 }
 
+static uint64_t forget(struct world *w, const struct kv_tier_page *p, bool ram, bool disk)
+{
+    return kv_tier_forget(w->tier, &p->key, p->group, ram, disk);
+}
+
+static void test_a_forgotten_page_does_not_come_back_after_a_restart(void **state)
+{
+    (void)state;
+    struct world w;
+    struct kv_tier_page p[9];
+    struct kv_tier_stats stats;
+    uint64_t pages = 0;
+    open_world(&w, 1);
+    for (uint32_t n = 0; n < 9; n++) {
+        p[n] = page_of(5, n, 0, STR("a"));
+        assert_true(put(&w, &p[n]));
+    }
+    assert_int_equal(forget(&w, &p[8], true, true), PAGE); /* perhaps on its way: found no more */
+    assert_false(kv_tier_has(w.tier, &p[8].key, 0));
+    assert_int_equal(forget(&w, &p[8], true, true), 0);
+    close_world(&w);
+    open_world(&w, 1);
+    between.under_way_max = 2; /* voided a few at a time */
+    assert_false(kv_tier_has(w.tier, &p[8].key, 0));
+    for (uint32_t n = 4; n < 8; n++)
+        assert_int_equal(forget(&w, &p[n], true, true), PAGE);
+    assert_false(kv_tier_has(w.tier, &p[4].key, 0));
+    assert_int_equal(get(&w, &p[3]), 1);
+    close_world(&w);
+    open_world(&w, 1);
+    for (uint32_t n = 0; n < 8; n++)
+        assert_int_equal(get(&w, &p[n]), n < 4);
+    assert_true(put(&w, &p[4])); /* its place can be used again */
+    assert_int_equal(kv_tier_forget_all(w.tier, true, true, &pages), 5 * PAGE);
+    assert_int_equal(pages, 5);
+    kv_tier_flush(w.tier, 5000);
+    kv_tier_stats(w.tier, &stats);
+    assert_int_equal(stats.disk_bytes, 0);
+    close_world(&w);
+    open_world(&w, 1);
+    kv_tier_stats(w.tier, &stats);
+    assert_int_equal(stats.entries, 0);
+    close_world(&w);
+}
+
+static void test_a_page_that_is_read_while_it_is_forgotten_is_read_whole(void **state)
+{
+    (void)state;
+    struct world w;
+    struct kv_tier_page p = page_of(5, 0, 0, STR("a"));
+    struct kv_tier_got got;
+    static uint8_t want[PAGE];
+    open_world(&w, 1);
+    assert_true(put(&w, &p));
+    close_world(&w);
+    open_world(&w, 1);
+    uint32_t number = kv_tier_get(w.tier, &p.key, 0);
+    assert_int_not_equal(number, KV_TIER_NONE);
+    assert_int_equal(forget(&w, &p, true, true), PAGE);
+    assert_int_equal(kv_tier_get(w.tier, &p.key, 0), KV_TIER_NONE);
+    assert_false(put(&w, &p)); /* not before it is gone */
+    while (!kv_tier_next(w.tier, &got))
+        w.disk.wait(w.disk.self, 1000);
+    fill(want, &p);
+    assert_memory_equal(got.bytes, want, PAGE);
+    kv_tier_got_end(w.tier, number);
+    assert_true(put(&w, &p));
+    assert_int_equal(get(&w, &p), 1);
+    close_world(&w);
+}
+
+static void test_buffers_and_files_are_forgotten_apart(void **state)
+{
+    (void)state;
+    struct world w;
+    struct kv_tier_page p = page_of(5, 0, 0, STR("a"));
+    struct kv_tier_stats stats;
+    open_sized(&w, 1, 4u << 20, true);
+    assert_true(put(&w, &p));
+    kv_tier_flush(w.tier, 5000);
+    assert_int_equal(forget(&w, &p, true, false), PAGE);
+    kv_tier_stats(w.tier, &stats);
+    assert_int_equal(stats.ram_bytes, 0);
+    assert_int_equal(get(&w, &p), 1); /* from its file, and in a buffer again */
+    assert_int_equal(forget(&w, &p, false, true), PAGE);
+    assert_int_equal(get(&w, &p), 1);
+    assert_int_equal(forget(&w, &p, false, true), 0);
+    assert_int_equal(forget(&w, &p, true, false), PAGE);
+    assert_false(kv_tier_has(w.tier, &p.key, 0));
+    close_world(&w);
+}
+
 static void test_a_second_process_is_refused_by_name(void **state)
 {
     (void)state;
@@ -596,6 +688,9 @@ int main(void)
         CASE(test_below_the_floor_its_own_slots_are_used_again),
         CASE(test_what_only_a_lost_disk_has_can_be_kept_in_ram_again),
         CASE(test_a_flush_stores_every_use_though_the_queue_is_short),
+        CASE(test_a_forgotten_page_does_not_come_back_after_a_restart),
+        CASE(test_a_page_that_is_read_while_it_is_forgotten_is_read_whole),
+        CASE(test_buffers_and_files_are_forgotten_apart),
         CASE(test_a_second_process_is_refused_by_name),
         CASE(test_parts_are_listed_trimmed_and_cleaned),
     };

@@ -314,6 +314,109 @@ static void test_a_heavy_prefix_outlives_a_light_one_of_the_same_age(void **stat
     assert_int_equal(length(&b, STR("")), 0);
 }
 
+/* Used in turn, so that each weight stands once at each age. */
+static void test_who_waits_for_a_tool_outlives_a_session_and_that_one_who_named_none(void **state)
+{
+    (void)state;
+    static const uint32_t weights[] = {KV_TRIE_WEIGHT_FORK, 3, 2, 1}; /* as sched gives them */
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        struct talk talks[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t who = (i + turn) % 4;
+            talk_init(&talks[who]);
+            talk_say(&talks[who], 100 + 1000 * (int32_t)who, 32);
+            kv_trie_weigh(&trie, talk_store(&talks[who], STR("")), weights[who]);
+        }
+        for (uint32_t who = 4; who-- > 1;) { /* ages differ by a few uses, weights by more */
+            for (int i = 0; i < 64; i++)
+                trie.clock++;
+            assert_int_equal(kv_trie_evict(&trie, 0, 1), 1);
+            for (uint32_t i = 0; i < 4; i++)
+                assert_int_equal(length(&talks[i], STR("")), i < who ? 32 : 0);
+        }
+        assert_int_equal(kv_trie_evict(&trie, 0, 1), 1);
+    }
+}
+
+static void store_as(struct talk *k, int32_t first, uint32_t count, str scope, const char *agent,
+                     const char *session)
+{
+    struct kv_tags tags = {kv_trie_tag_of(str_of(agent)), kv_trie_tag_of(str_of(session))};
+    talk_init(k);
+    talk_say(k, 100, 32);
+    talk_say(k, first, count);
+    kv_trie_tag(&trie, talk_store(k, scope), &tags);
+}
+
+static uint32_t drop_of(const char *agent, const char *session, const char *scope)
+{
+    struct kv_trie_which which = {.tags = {agent ? kv_trie_tag_of(str_of(agent)) : 0,
+                                           session ? kv_trie_tag_of(str_of(session)) : 0},
+                                  .scope = str_of(scope ? scope : ""), .any_scope = !scope};
+    return kv_trie_drop(&trie, &which);
+}
+
+static void test_what_one_agent_used_alone_goes_and_what_others_used_too_stays(void **state)
+{
+    (void)state;
+    struct talk a, b, other;
+    store_as(&a, 1000, 64, STR("k"), "a", "s1");
+    store_as(&b, 2000, 64, STR("k"), "b", "s1");
+    store_as(&other, 3000, 32, STR("o"), "a", "s2");
+    assert_int_equal(drop_of("nobody", NULL, NULL), 0);
+    assert_int_equal(drop_of("a", NULL, "k"), 2); /* not the page that b began with, too */
+    assert_int_equal(length(&a, STR("k")), 32);
+    assert_int_equal(length(&b, STR("k")), 96);
+    assert_int_equal(length(&other, STR("o")), 64);
+    assert_int_equal(drop_of(NULL, "s1", NULL), 3); /* of the session all: both are its own */
+    assert_int_equal(length(&b, STR("k")), 0);
+    assert_int_equal(drop_of("a", "s1", NULL), 0);
+    assert_int_equal(drop_of(NULL, NULL, NULL), 2);
+    assert_int_equal(trie.stats.nodes, 0);
+    assert_int_equal(kv_pool_used(&pool, 0), 0);
+}
+
+static void test_a_drop_leaves_pins_and_what_a_sequence_holds(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    store_as(&a, 1000, 32, STR(""), "a", "");
+    store_as(&b, 2000, 32, STR(""), "a", "");
+    uint32_t path[2];
+    assert_int_equal(kv_trie_path(&trie, STR(""), a.tokens, 64, path), 2);
+    kv_trie_pin(&trie, path[1]);
+    b.held = 2;
+    assert_int_equal(kv_trie_match(&trie, STR(""), b.tokens, 64, &b.pages), 64);
+    assert_int_equal(drop_of("a", NULL, NULL), 1);
+    assert_int_equal(length(&a, STR("")), 64);
+    assert_int_equal(length(&b, STR("")), 32);
+    assert_int_equal(kv_pool_used(&pool, 0), 3); /* b's second page is its own still */
+    talk_free(&b);
+    assert_int_equal(kv_pool_used(&pool, 0), 2);
+    kv_trie_unpin(&trie, path[1]);
+}
+
+/* A long unused pin is the oldest of all nodes: each search would begin behind it. */
+static void test_a_pin_that_nobody_asks_for_does_not_lengthen_each_search(void **state)
+{
+    (void)state;
+    struct talk a, b;
+    talk_init(&a);
+    talk_say(&a, 100, 96);
+    uint32_t pinned = talk_store(&a, STR(""));
+    kv_trie_pin(&trie, pinned);
+    talk_init(&b);
+    talk_say(&b, 500, 32);
+    uint32_t node = talk_store(&b, STR(""));
+    assert_int_equal(trie.oldest, pinned);
+    assert_int_equal(kv_trie_evict(&trie, 0, 0), 0);
+    assert_int_equal(trie.oldest, node);
+    assert_int_equal(kv_trie_evict(&trie, 0, 9), 1);
+    assert_int_equal(kv_trie_evict(&trie, 0, 9), 0); /* pins alone: it ends */
+    assert_int_equal(length(&a, STR("")), 96);
+    kv_trie_unpin(&trie, pinned);
+}
+
 static void test_E29_without_a_free_node_the_oldest_leaf_makes_room(void **state)
 {
     (void)state;
@@ -472,6 +575,10 @@ int main(void)
         TEST(test_what_is_pinned_costs_nothing_again_its_partly_filled_end_too, setup_window),
         TEST(test_where_conversations_part_the_way_to_there_weighs_more, setup),
         TEST(test_a_heavy_prefix_outlives_a_light_one_of_the_same_age, setup),
+        TEST(test_who_waits_for_a_tool_outlives_a_session_and_that_one_who_named_none, setup),
+        TEST(test_what_one_agent_used_alone_goes_and_what_others_used_too_stays, setup),
+        TEST(test_a_drop_leaves_pins_and_what_a_sequence_holds, setup),
+        TEST(test_a_pin_that_nobody_asks_for_does_not_lengthen_each_search, setup),
         TEST(test_E29_without_a_free_node_the_oldest_leaf_makes_room, setup_few),
         TEST(test_a_match_needs_the_window_before_its_end, setup_window),
         TEST(test_window_pages_are_given_up_before_nodes_are, setup_window),
