@@ -309,6 +309,11 @@ static void attempt_deadlines(struct attempt *a, struct legs_leg *at)
     a->sub.deadline.generation_ms = asked.generation_ms;
 }
 
+const struct legs_leg *attempt_leg_now(const struct attempt *a)
+{
+    return a->now >= 0 ? a->at[a->now] : NULL;
+}
+
 uint64_t attempt_request(uint64_t id)
 {
     return id & ATTEMPT_ID_BIT ? (id & ~ATTEMPT_ID_BIT) >> ATTEMPT_ID_SHIFT : id;

@@ -35,6 +35,8 @@ BASE_USE_RESULT bool attempt_start(struct legs *l, struct legs_generation *g, ui
                                    struct api_error *e);
 /* The number that the exchange gave a request of which a leg was told `id`. */
 uint64_t attempt_request(uint64_t id);
+/* The leg at hand, or NULL while none is asked. */
+const struct legs_leg *attempt_leg_now(const struct attempt *a);
 void attempt_cancel(struct attempt *a);
 void attempt_hold(struct attempt *a, bool on);
 

@@ -6,6 +6,7 @@
 
 #include "base/chrono.h"
 #include "base/digest.h"
+#include "serve/agents.h"
 #include "serve/limits.h"
 #include "serve/misses.h"
 #include "serve/sessions.h"
@@ -92,6 +93,18 @@ static void exchange_leave_session(struct exchange *x)
         sessions_add(x->set->o.sessions, &t, loop_ms());
 }
 
+/* A request that was refused before anybody was asked came to nothing, and counts as that. */
+static void exchange_leave_agent(struct exchange *x)
+{
+    const struct agents_end end = {
+        .who = {x->rq.owner, x->rq.agent}, .prompt_tokens = x->m.prompt_tokens,
+        .cached_tokens = x->m.cached_tokens, .output_tokens = x->m.output_tokens,
+        .preemptions = x->m.usage.preemptions, .legs = x->m.leg,
+        .said = x->st->legs_json};
+    if (x->is_counted)
+        agents_end(x->set->o.agents, &end, loop_ms());
+}
+
 void exchange_free(struct exchange *x)
 {
     struct exchange_set *s = x->set;
@@ -111,6 +124,7 @@ void exchange_free(struct exchange *x)
         metrics_truncated(s->o.metrics);
     exchange_leave_contexts(x);
     exchange_leave_session(x);
+    exchange_leave_agent(x);
     dialect_state_deinit(x->st);
     free(x->st);
     transcript_deinit(&x->said);
@@ -407,6 +421,15 @@ str exchange_scope(const struct limits_key *key)
     return !key ? STR(EXCHANGE_SCOPE_KEYLESS) : key->cache_scope.len ? key->cache_scope : key->name;
 }
 
+str exchange_scope_root(str scope)
+{
+    str keyless = STR(EXCHANGE_SCOPE_KEYLESS);
+    size_t blank = str_find_byte(scope, ' ');
+    if (str_starts(scope, keyless))
+        return str_sub(scope, 0, keyless.len);
+    return blank == STR_NONE ? scope : str_sub(scope, 0, blank);
+}
+
 static void exchange_tell_miss(struct exchange *x, const struct api_event *ev)
 {
     str reason;
@@ -698,15 +721,10 @@ void exchange_drain(struct exchange *x)
     x->set->o.provider.hold(x->set->o.provider.self, x->rq.id, false);
 }
 
-void exchange_set_end(struct exchange_set *s, const struct api_error *why)
+void exchange_end_all(struct exchange_set *s, struct list *now, const struct api_error *why)
 {
-    struct list now, *first;
-    list_init(&now);
-    while ((first = list_first(&s->all))) {
-        list_remove(first);
-        list_push_last(&now, first);
-    }
-    while ((first = list_first(&now))) {
+    struct list *first;
+    while ((first = list_first(now))) {
         struct exchange *x = list_item(first, struct exchange, link);
         if (!x->reading) {
             exchange_fail(x, why);
@@ -717,4 +735,15 @@ void exchange_set_end(struct exchange_set *s, const struct api_error *why)
         x->reading->must_end = true;
         x->reading->why = *why;
     }
+}
+
+void exchange_set_end(struct exchange_set *s, const struct api_error *why)
+{
+    struct list now, *first;
+    list_init(&now);
+    while ((first = list_first(&s->all))) {
+        list_remove(first);
+        list_push_last(&now, first);
+    }
+    exchange_end_all(s, &now, why);
 }

@@ -25,6 +25,7 @@
 
 #define EXCHANGE_ID_LEN 26 /* "req_" and 22 letters */
 
+struct agents;
 struct exchange;
 struct exchange_call;
 struct contexts;
@@ -43,6 +44,7 @@ struct exchange_options {
     struct metrics *metrics;             /* outlives the set; counts and logs each end */
     struct replay *replay;               /* outlives the set; NULL: past replies are only text */
     struct misses *misses;               /* outlives the set */
+    struct agents *agents;               /* outlives the set */
     struct contexts *contexts;           /* outlives the set */
     struct sessions *sessions;           /* outlives the set */
     int64_t context_ttl_ms;              /* cache.context_ttl */
@@ -91,6 +93,8 @@ void exchange_drain(struct exchange *x); /* http_handlers.on_drain */
 /* Whose cached prefixes a key sees, without a salt; NULL: no keys are configured. Never the public
  * scope, "". */
 str exchange_scope(const struct limits_key *key);
+/* The same of a scope that may be narrowed by a salt. */
+str exchange_scope_root(str scope);
 /* "req_" and 22 random letters. */
 void exchange_make_id(char out[EXCHANGE_ID_LEN + 1]);
 

@@ -4,6 +4,7 @@
 
 #include "base/chrono.h"
 #include "base/digest.h"
+#include "serve/agents.h"
 #include "serve/limits.h"
 #include "serve/normalise.h"
 
@@ -245,6 +246,11 @@ static void exchange_read_submit(struct exchange *x)
     exchange_read_recall(x);
     has_room = has_room && exchange_read_room(x, &e) && exchange_read_enter(x, &e);
     metrics_begin(x->set->o.metrics, &x->m, &x->rq, x->model);
+    if (x->rq.kind < API_KIND_LIST) {
+        const struct agents_who who = {x->rq.owner, x->rq.agent};
+        agents_begin(x->set->o.agents, &who, loop_ms());
+        x->is_counted = true;
+    }
     if (!has_room) {
         exchange_fail(x, &e);
     } else if (exchange_read_is_done(x)) {

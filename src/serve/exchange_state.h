@@ -61,7 +61,8 @@ struct exchange {
     struct buf body;
     int64_t wait_ms;  /* deadlines.max_wait as it was at the start */
     str model;        /* its own name, however it was spelt */
-    bool is_submitted, is_held, had_miss; /* had_miss: its cache was judged */
+    /* had_miss: its cache was judged; is_counted: its agent is told of its end */
+    bool is_submitted, is_held, had_miss, is_counted;
     struct arena lent;       /* what replay put into rq */
     struct transcript said;  /* the reply, for replay; nothing if it is not kept */
     struct context *forks;   /* stands before its messages; NULL: none */
@@ -84,6 +85,8 @@ struct exchange_reading {
 /* exchange.c: the end without a further word; with an error, in the dialect's form. */
 void exchange_free(struct exchange *x);
 void exchange_fail(struct exchange *x, const struct api_error *why);
+/* Ends those that were taken out of s->all; one whose body is read goes back there until then. */
+void exchange_end_all(struct exchange_set *s, struct list *now, const struct api_error *why);
 /* The timer for what is due next. */
 void exchange_arm(struct exchange *x);
 void exchange_on_batch(void *ctx, const struct api_batch *b);

@@ -700,6 +700,12 @@ static struct attempt *legs_attempt(const struct legs *l, uint64_t id)
     return map_to_pointer(map_value_number(&l->attempts, id, 0));
 }
 
+const struct legs_leg *legs_leg_of(const struct legs *l, uint64_t id)
+{
+    const struct attempt *a = legs_attempt(l, id);
+    return a ? attempt_leg_now(a) : NULL;
+}
+
 static bool legs_submit(void *self, const struct api_request *rq, struct api_sink sink,
                         struct api_error *e)
 {

@@ -186,5 +186,7 @@ void legs_count_failover(struct legs *l, const struct legs_failover *f);
 /* By the exchange's id. False: too many. */
 BASE_USE_RESULT bool legs_remember(struct legs *l, uint64_t id, void *attempt);
 void legs_forget(struct legs *l, uint64_t id);
+/* The leg that has the request of this number now; NULL: none, or no route is for it. */
+const struct legs_leg *legs_leg_of(const struct legs *l, uint64_t id);
 
 #endif

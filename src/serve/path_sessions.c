@@ -4,6 +4,7 @@
 
 #include "route/router.h"
 #include "serve/legs.h"
+#include "serve/models_leg.h"
 #include "serve/sessions.h"
 
 #define PATH_SESSIONS_MAX ((size_t)16 << 20) /* bytes of an answer */
@@ -57,16 +58,20 @@ void path_sessions_show(struct server *s, struct http_conn *c)
     buf_deinit(&out);
 }
 
-/* The next request of that name goes where a new one would. */
+/* The next request of that name goes where a new one would; its pages go wherever they are. */
 void path_sessions_delete(struct server *s, struct http_conn *c)
 {
     struct sessions_asker who = path_sessions_asker(c);
     str id = path_sessions_id(c);
-    struct api_request rq = {.agent = sessions_agent(server_sessions(s), &who, id, loop_ms())};
-    if (!rq.agent.p) {
+    struct sessions_turn last;
+    if (!sessions_last(server_sessions(s), &who, id, loop_ms(), &last)) {
         path_sessions_none(s, c);
         return;
     }
+    struct api_request rq = {.agent = last.agent};
+    const struct api_drop what = {.session = last.id, .scope = last.scope, .has_scope = true,
+                                  .from = API_DROP_ALL};
+    models_leg_drop(server_options_of(s)->models, STR(""), &what, NULL, 0);
     sticky_put(legs_sticky(server_options_of(s)->legs), router_key(id, &rq), STR(""), loop_ms(),
                loop_ms());
     must(sessions_delete(server_sessions(s), &who, id, loop_ms()));

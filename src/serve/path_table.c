@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "serve/path_agents.h"
 #include "serve/path_cache.h"
 #include "serve/path_contexts.h"
 #include "serve/path_legs.h"
@@ -132,7 +133,7 @@ static const struct path_row rows_of_paths[] = {
     {"GET", "/v1/routes", READ, path_legs_routes},
     {"GET", "/v1/cache", READ, path_cache_show},
     {"GET", "/v1/cache/misses", INFER, path_cache_misses},
-    {"POST", "/v1/cache/drop", ADMIN, path_not_built},
+    {"POST", "/v1/cache/drop", ADMIN, path_cache_drop},
     {"POST", "/v1/legs/*", ADMIN, path_legs_force},
     {"GET", "/v1/contexts", INFER, path_contexts_list},
     {"GET", "/v1/contexts/*", INFER, path_contexts_show},
@@ -140,10 +141,11 @@ static const struct path_row rows_of_paths[] = {
     {"GET", "/v1/sessions", INFER, path_sessions_list},
     {"GET", "/v1/sessions/*", INFER, path_sessions_show},
     {"DELETE", "/v1/sessions/*", INFER, path_sessions_delete},
-    {"*", "/v1/requests", INFER, path_not_built},
-    {"*", "/v1/requests/*", INFER, path_not_built},
-    {"*", "/v1/agents", INFER, path_not_built},
-    {"*", "/v1/agents/*", INFER, path_not_built},
+    {"GET", "/v1/requests", INFER, path_agents_requests},
+    {"GET", "/v1/requests/*", INFER, path_agents_request},
+    {"DELETE", "/v1/requests/*", INFER, path_agents_cancel},
+    {"GET", "/v1/agents", INFER, path_agents_list},
+    {"DELETE", "/v1/agents/*", INFER, path_agents_cancel_all},
     {"POST", "/tokenize", INFER, path_not_built},
     {"POST", "/detokenize", INFER, path_not_built},
     {"POST", "/api/pull", ADMIN, path_pull_fetch},

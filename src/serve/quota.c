@@ -87,15 +87,21 @@ static bool quota_make_room(struct quota *q, int64_t now_ms)
     return oldest != NULL;
 }
 
+/* "a name", "k name": agents and keys have accounts of their own. */
+static str quota_name(char text[2 + API_NAME_LEN_MAX], const char *kind, str name)
+{
+    name = str_sub(name, 0, API_NAME_LEN_MAX);
+    memcpy(text, kind, 2);
+    if (name.len)
+        memcpy(text + 2, name.p, name.len);
+    return str_view(text, name.len + 2);
+}
+
 static struct quota_account *quota_account(struct quota *q, const char *kind, str name,
                                            int64_t now_ms)
 {
     char text[2 + API_NAME_LEN_MAX];
-    name = str_sub(name, 0, API_NAME_LEN_MAX);
-    size_t len = name.len + 2;
-    memcpy(text, kind, 2);
-    if (name.len)
-        memcpy(text + 2, name.p, name.len);
+    size_t len = quota_name(text, kind, name).len;
     struct quota_account *a = map_to_pointer(map_value(&q->accounts, str_view(text, len), 0));
     if (a || !quota_make_room(q, now_ms))
         return a;
@@ -230,6 +236,19 @@ void quota_leave(struct quota *q, struct quota_ticket *t, uint64_t tokens, int64
         a->day.used += tokens;
     }
     *t = (struct quota_ticket){0};
+}
+
+struct quota_used quota_used_of(const struct quota *q, str agent, int64_t now_ms)
+{
+    char text[2 + API_NAME_LEN_MAX];
+    str name = quota_name(text, "a ", agent);
+    const struct quota_account *a = map_to_pointer(map_value(&q->accounts, name, 0));
+    if (!a)
+        return (struct quota_used){0};
+    struct quota_window hour = a->hour, day = a->day;
+    quota_turn(&hour, QUOTA_HOUR_MS, now_ms);
+    quota_turn(&day, QUOTA_DAY_MS, now_ms);
+    return (struct quota_used){hour.used, day.used};
 }
 
 /* --- what a request takes of its rules ------------------------------------------------------ */

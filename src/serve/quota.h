@@ -62,6 +62,9 @@ BASE_USE_RESULT bool quota_enter(struct quota *q, struct quota_ticket *t,
 bool quota_may_start(const struct quota_ticket *t);
 void quota_start(struct quota_ticket *t);
 void quota_begin(struct quota_ticket *t); /* its first token came */
+/* Tokens that the windows of that agent hold now. */
+struct quota_used { uint64_t hour, day; };
+struct quota_used quota_used_of(const struct quota *q, str agent, int64_t now_ms);
 void quota_leave(struct quota *q, struct quota_ticket *t, uint64_t tokens, int64_t now_ms);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "serve/agents.h"
 #include "serve/contexts.h"
 #include "serve/legs.h"
 #include "serve/metrics.h"
@@ -23,6 +24,7 @@ struct server {
     struct metrics *metrics;
     struct replay *replay;
     struct misses *misses;
+    struct agents *agents;
     struct contexts *contexts;
     struct sessions *sessions;
     struct limits *limits;
@@ -414,7 +416,8 @@ static struct exchange_options server_exchange_options(struct server *s)
     return (struct exchange_options){
         .loop = o->loop, .provider = legs_provider(o->legs), .limits = &o->dialect,
         .metrics = s->metrics, .replay = s->replay, .misses = s->misses, .queue_max = o->queue_max,
-        .contexts = s->contexts, .sessions = s->sessions, .context_ttl_ms = o->context_ttl_ms,
+        .agents = s->agents, .contexts = s->contexts, .sessions = s->sessions,
+        .context_ttl_ms = o->context_ttl_ms,
         .ping_ms = o->ping_ms, .defer_ms = o->defer_ms, .total_ms = o->total_ms,
         .rounds_clock = o->rounds_clock,
         .wait_ms = o->wait_ms, .gen_ms = o->gen_ms, .overlong_status = o->overlong_status,
@@ -443,7 +446,8 @@ static bool server_init(struct server *s, const struct server_options *o, struct
                                         .public_ids_count = o->public_ids_count};
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
-        !misses_open(&s->misses, o->misses_max, e) || !contexts_open(&s->contexts, &co, e) ||
+        !misses_open(&s->misses, o->misses_max, e) || !agents_open(&s->agents, e) ||
+        !contexts_open(&s->contexts, &co, e) ||
         !sessions_open(&s->sessions, o->session_ttl_ms, e) ||
         !pulls_open(&s->pulls, o->loop, server_on_stores, s, e) ||
         (o->replay_size && !replay_open(&s->replay, &re, e)))
@@ -608,6 +612,7 @@ void server_close(struct server *s)
     pulls_close(s->pulls);
     replay_close(s->replay);
     misses_close(s->misses);
+    agents_close(s->agents);
     contexts_close(s->contexts);
     sessions_close(s->sessions);
     metrics_close(s->metrics);
@@ -620,6 +625,8 @@ void server_close(struct server *s)
 const struct server_options *server_options_of(const struct server *s) { return &s->o; }
 const struct metrics *server_metrics(const struct server *s) { return s->metrics; }
 const struct misses *server_misses(const struct server *s) { return s->misses; }
+struct agents *server_agents(const struct server *s) { return s->agents; }
+struct exchange_set *server_exchanges(const struct server *s) { return s->exchanges; }
 struct contexts *server_contexts(const struct server *s) { return s->contexts; }
 struct sessions *server_sessions(const struct server *s) { return s->sessions; }
 const struct replay *server_replay(const struct server *s) { return s->replay; }

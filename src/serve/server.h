@@ -95,6 +95,8 @@ void server_close(struct server *s); /* NULL is allowed */
 const struct server_options *server_options_of(const struct server *s);
 const struct metrics *server_metrics(const struct server *s);
 const struct misses *server_misses(const struct server *s);
+struct agents *server_agents(const struct server *s);
+struct exchange_set *server_exchanges(const struct server *s);
 struct contexts *server_contexts(const struct server *s);
 struct sessions *server_sessions(const struct server *s);
 const struct replay *server_replay(const struct server *s); /* NULL: cache.replay is off */

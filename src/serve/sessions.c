@@ -9,6 +9,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "serve/exchange.h"
 
 struct session {
     struct list link; /* by last use, oldest first */
@@ -85,15 +86,17 @@ static struct session *sessions_seen(struct sessions *s, const struct sessions_a
                                      int64_t now_ms)
 {
     sessions_sweep(s, now_ms);
-    struct session *own = sessions_find(s, who->scope, id);
-    if (own || !who->is_admin)
+    struct session *own = sessions_find(s, who->scope, id), *other = NULL;
+    if (own)
         return own;
     list_each (at, &s->all) {
         struct session *one = list_item(at, struct session, link);
-        if (str_eq(one->id, id))
+        if (str_eq(one->id, id) && str_eq(exchange_scope_root(one->scope), who->scope))
             return one;
+        if (str_eq(one->id, id) && who->is_admin && !other)
+            other = one;
     }
-    return NULL;
+    return other;
 }
 
 /* --- turns ---------------------------------------------------------------------------------- */
@@ -182,7 +185,7 @@ void sessions_write(struct sessions *s, const struct sessions_asker *who, int64_
     json_open_array(&w);
     for (struct list *at = s->all.prev; at != &s->all; at = at->prev) {
         const struct session *one = list_item(at, struct session, link);
-        if (who->is_admin || str_eq(one->scope, who->scope))
+        if (who->is_admin || str_eq(exchange_scope_root(one->scope), who->scope))
             sessions_put_one(s, one, now_ms, &w);
     }
     json_close_array(&w);
@@ -198,10 +201,14 @@ bool sessions_write_one(struct sessions *s, const struct sessions_asker *who, st
     return one != NULL;
 }
 
-str sessions_agent(struct sessions *s, const struct sessions_asker *who, str id, int64_t now_ms)
+bool sessions_last(struct sessions *s, const struct sessions_asker *who, str id, int64_t now_ms,
+                   struct sessions_turn *out)
 {
     const struct session *one = sessions_seen(s, who, id, now_ms);
-    return one ? one->agent : (str){NULL, 0};
+    if (one)
+        *out = (struct sessions_turn){one->scope, one->id, one->agent, one->model, one->leg,
+                                      one->tokens};
+    return one != NULL;
 }
 
 bool sessions_delete(struct sessions *s, const struct sessions_asker *who, str id, int64_t now_ms)

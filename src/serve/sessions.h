@@ -2,7 +2,8 @@
  *
  * Owns:      a bounded table of sessions with their ends of life; their listing.
  * Not:       their pages (kv), past replies (replay), which leg they stick to (route/sticky).
- * Invariant: a session belongs to one cache scope and is seen there alone, and by admin. It is
+ * Invariant: a session belongs to one cache scope and is seen by its key alone, which reaches those
+ *            that were narrowed by a salt, too, and by admin. It is
  *            there from its first answered request until ttl_ms after its last, or DELETE.
  * Thread:    the loop's.
  * Limits:    SESSIONS_MAX; the one that was not used for longest gives way.
@@ -28,8 +29,8 @@ struct sessions_turn {
 void sessions_add(struct sessions *s, const struct sessions_turn *t, int64_t now_ms);
 
 struct sessions_asker {
-    str scope;
-    bool is_admin; /* sees all; of one name in several scopes its own first */
+    str scope; /* of the key */
+    bool is_admin; /* sees all; of one name in several scopes its own without a salt first */
 };
 /* Appends a JSON array, newest first. */
 void sessions_write(struct sessions *s, const struct sessions_asker *who, int64_t now_ms,
@@ -37,8 +38,9 @@ void sessions_write(struct sessions *s, const struct sessions_asker *who, int64_
 /* False: there is none. */
 bool sessions_write_one(struct sessions *s, const struct sessions_asker *who, str id,
                         int64_t now_ms, struct buf *out);
-/* The agent that had it, a view until the next call; p NULL: there is none. */
-str sessions_agent(struct sessions *s, const struct sessions_asker *who, str id, int64_t now_ms);
+/* Its last turn, views until the next call. False: there is none. */
+bool sessions_last(struct sessions *s, const struct sessions_asker *who, str id, int64_t now_ms,
+                   struct sessions_turn *out);
 bool sessions_delete(struct sessions *s, const struct sessions_asker *who, str id, int64_t now_ms);
 
 #endif

@@ -129,7 +129,7 @@ def test_E05_health_answers_at_once_during_a_long_prefill(real):
     ("POST", "/chat/completions", 404, "not_found", "there is POST /v1/chat/completions"),
     ("GET", "/v1/chat/completions", 405, "bad_method", "takes POST, not GET"),
     ("POST", "/health", 405, "bad_method", "takes GET, not POST"),
-    ("GET", "/v1/requests", 501, "not_implemented", "GET /v1/requests is not built yet"),
+    ("POST", "/v1/requests", 405, "bad_method", "takes GET, not POST"),
 ])
 def test_A08_a_wrong_path_or_method_is_told_in_json(real, method, path, status, code, words):
     r = real.request(method, path, b"{}")
@@ -325,6 +325,9 @@ def test_every_path_of_the_document_answers(real):
         if "get" in methods:
             r = real.get(path.replace("{id}", real.model()))
             assert r.status in (200, 404 if "{id}" in path else 200), (path, r.status)
+        elif path.startswith("/v1/agents/"):  # takes no body
+            r = real.request("DELETE", path.replace("{id}", "nobody"))
+            assert r.status == 200 and r.json() == {"cancelled": 0}
         elif not path.startswith("/v1/admin/"):
             (method,) = methods
             r = real.request(method.upper(), path, b"{")

@@ -43,6 +43,8 @@ static void test_used_tokens_refuse_until_the_window_ends(void **state)
     struct quota_ticket t;
     assert_true(enter(&t, &r, "a", 0));
     quota_leave(q, &t, 100, 1000);
+    assert_int_equal(quota_used_of(q, STR("a"), 2000).hour, 100);
+    assert_int_equal(quota_used_of(q, STR("b"), 2000).day, 0);
     assert_false(enter(&t, &r, "a", 2000));
     assert_string_equal(e.err.text, "agent a: tokens_per_hour is 100");
     assert_true(e.retry_after_ms == HOUR - 2000);
@@ -50,6 +52,9 @@ static void test_used_tokens_refuse_until_the_window_ends(void **state)
     quota_leave(q, &t, 0, 2000);
     assert_true(enter(&t, &r, "a", HOUR));
     quota_leave(q, &t, 50, HOUR);
+    assert_int_equal(quota_used_of(q, STR("a"), HOUR).hour, 50);
+    assert_int_equal(quota_used_of(q, STR("a"), HOUR).day, 150);
+    assert_int_equal(quota_used_of(q, STR("a"), 3 * HOUR).hour, 0);
     assert_false(enter(&t, &r, "a", 2 * HOUR + 1));
     assert_string_equal(e.err.text, "agent a: tokens_per_day is 150");
     assert_true(e.retry_after_ms == 24 * HOUR - 2 * HOUR - 1);

@@ -68,10 +68,12 @@ static void test_a_session_is_seen_in_its_scope_and_by_admin(void **state)
     const char *all = told(s, "k", NULL, 0);
     assert_true(strstr(all, "\"id\":\"b\"") < strstr(all, "\"id\":\"a\"")); /* newest first */
     assert_false(sessions_delete(s, &stranger, STR("a"), 0));
-    assert_true(str_eq_z(sessions_agent(s, &admin, STR("a"), 0), "lead"));
+    struct sessions_turn last;
+    assert_true(sessions_last(s, &admin, STR("a"), 0, &last));
+    assert_true(str_eq_z(last.agent, "lead") && str_eq_z(last.scope, "k"));
     assert_true(sessions_delete(s, &admin, STR("a"), 0));
     assert_false(sessions_delete(s, &admin, STR("a"), 0));
-    assert_null(sessions_agent(s, &admin, STR("a"), 0).p);
+    assert_false(sessions_last(s, &admin, STR("a"), 0, &last));
     sessions_close(s);
 }
 
