@@ -8,6 +8,7 @@
 #include "cli/daemon.h"
 #include "cli/spill.h"
 #include "kv/tier_parts.h"
+#include "serve/contexts_disk.h"
 
 #define CMD_CACHE_ASK_MS 5000
 #define CMD_CACHE_OUT_MAX ((size_t)16 << 20)
@@ -200,7 +201,8 @@ static bool cmd_cache_clean(struct cmd_context *c, struct err *e)
     if (!cmd_cache_dir(c, &dir, e))
         return false;
     if (is_one ? !cmd_cache_clean_model(c, dir, &sum, e)
-               : !tier_parts_clean(dir.p, "*", &sum, e))
+               : !tier_parts_clean(dir.p, "*", &sum, e) ||
+                     !contexts_disk_clean(dir.p, &sum, e))
         return false;
     struct buf size;
     buf_init(&size, 64);
@@ -235,7 +237,7 @@ const struct cmd cmd_cache = {
     .words_max = 1,
     .summary = "What the SSD tier holds; `cache clean` deletes it",
     .text = "The directory is cache.spill of the configuration, else ~/.shoal/cache. `cache clean` "
-            "ends with 1\nwhile a server uses it.",
+            "ends with 1\nwhile a server uses it; without -model saved contexts go, too.",
     .flags = cmd_cache_flags,
     .flags_count = countof(cmd_cache_flags),
     .has_json = true,

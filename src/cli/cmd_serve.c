@@ -271,8 +271,7 @@ static void cmd_serve_raise_files(void)
     }
 }
 
-static bool cmd_serve_open_models(struct cmd_serve *s, const struct server_options *o,
-                                  struct err *e)
+static bool cmd_serve_open_models(struct cmd_serve *s, struct server_options *o, struct err *e)
 {
     static const char *const argv[] = {"shoal", "engine", NULL};
     const struct config *config = s->c->config;
@@ -292,6 +291,8 @@ static bool cmd_serve_open_models(struct cmd_serve *s, const struct server_optio
         .load_stall_ms = config_number(config, "deadlines.load_stall")};
     if (!cmd_serve_load(s, &m.load, e) || !models_leg_open(&s->models, &m, e))
         return false;
+    if (m.load.spill.len)
+        o->spill_dir = arena_copy(s->c->arena, m.load.spill).p;
     for (uint32_t i = 0; i < s->preload_count; i++) {
         if (!models_leg_add(s->models, &s->preload[i], e))
             return false;

@@ -5,6 +5,10 @@
 
 #include "base/chrono.h"
 #include "base/list.h"
+#include "base/log.h"
+#include "serve/contexts_disk.h"
+#include "serve/exchange.h"
+#include "serve/models_leg.h"
 #include "serve/pins.h"
 
 #define CONTEXTS_TICK_MS 500
@@ -18,7 +22,7 @@ struct context {
     str scope, id, model, content;
     uint32_t holds, readers; /* prefills for it; requests that it stands before */
     uint32_t tokens, cached_tokens;
-    int64_t ttl_ms, created_ms, used_ms, expires_ms;
+    int64_t created_ms, used_ms, expires_ms;
     bool is_saved, was_pinned; /* was_pinned: a child may have a pin of it */
 };
 
@@ -30,9 +34,11 @@ struct contexts {
     struct pins pins;
     struct loop_timer tick; /* runs while anything is pinned */
     bool has_tick;
+    struct contexts_disk *disk; /* NULL: nothing survives a restart */
 };
 
 static void contexts_on_tick(void *ctx);
+static void contexts_load(struct contexts *s);
 
 bool contexts_open(struct contexts **out, const struct contexts_options *o, struct err *e)
 {
@@ -47,6 +53,11 @@ bool contexts_open(struct contexts **out, const struct contexts_options *o, stru
         free(s);
         return false;
     }
+    struct err why;
+    if (o->dir && contexts_disk_open(&s->disk, o->loop, o->dir, &why))
+        contexts_load(s);
+    else if (o->dir)
+        log_warn("contexts do not survive a restart: %s", why.text);
     *out = s;
     return true;
 }
@@ -58,13 +69,22 @@ bool contexts_none(str id, struct api_error *e)
     return api_error_set(e, ERR_NOT_FOUND, "not_found", STR("id"), "no context %.*s", STR_ARG(id));
 }
 
+/* Told once: while a prefill of the pin is under way it may come after this, and is told of again
+ * when that has ended. */
+static void contexts_unpin(struct context *c)
+{
+    if (!pins_is_on(&c->pin) && !c->was_pinned)
+        return;
+    pins_off(&c->pin);
+    c->was_pinned = c->holds > 0;
+}
+
 static void contexts_free(struct contexts *s, struct context *c)
 {
     s->count--;
     s->size -= c->content.len;
     list_remove(&c->link);
-    if (pins_is_on(&c->pin) || c->was_pinned)
-        pins_off(&c->pin);
+    contexts_unpin(c);
     arena_deinit(&c->arena);
     arena_deinit(&c->names);
     free(c);
@@ -83,6 +103,7 @@ void contexts_close(struct contexts *s)
     must(s->count == 0);
     if (s->has_tick)
         loop_timer_close(&s->tick);
+    contexts_disk_close(s->disk);
     free(s);
 }
 
@@ -97,9 +118,10 @@ static void contexts_sweep_one(struct contexts *s, struct context *c)
 /* Its pages are the readers' now, and the cache's. */
 static void contexts_hide(struct contexts *s, struct context *c)
 {
-    if (pins_is_on(&c->pin))
-        pins_off(&c->pin);
+    contexts_unpin(c);
     list_remove(&c->link);
+    if (s->disk)
+        contexts_disk_remove(s->disk, c->scope, c->id);
     contexts_sweep_one(s, c);
 }
 
@@ -156,8 +178,8 @@ static bool contexts_check_room(const struct contexts *s, const struct contexts_
     size_t size = 0;
     list_each (at, &s->all) {
         const struct context *c = list_item(at, struct context, link);
-        if (str_eq(c->scope, n->scope)) {
-            count++;
+        if (str_eq(exchange_scope_root(c->scope), exchange_scope_root(n->scope))) {
+            count++; /* a salt makes no room */
             size += c->content.len;
         }
     }
@@ -218,6 +240,17 @@ bool contexts_begin(struct contexts *s, const struct contexts_new *n, int64_t no
     return true;
 }
 
+/* The oldest one that a request of this key narrowed by a salt. */
+static struct context *contexts_find_salted(struct contexts *s, str key_scope, str id)
+{
+    list_each (at, &s->all) {
+        struct context *c = list_item(at, struct context, link);
+        if (str_eq(c->id, id) && str_eq(exchange_scope_root(c->scope), key_scope))
+            return c;
+    }
+    return NULL;
+}
+
 /* To be changed, or only to be read. */
 static struct context *contexts_seen(struct contexts *s, const struct contexts_asker *who, str id,
                                      bool is_change, int64_t now_ms)
@@ -225,6 +258,8 @@ static struct context *contexts_seen(struct contexts *s, const struct contexts_a
     contexts_sweep(s, now_ms);
     struct context *c = is_change ? contexts_find(s, who->scope, id, false)
                                   : contexts_find_any(s, who->scope, id);
+    if (!c)
+        c = contexts_find_salted(s, who->scope, id);
     if (!c && who->is_admin)
         c = contexts_find(s, who->scope, id, true);
     return c && c->is_saved ? c : NULL;
@@ -319,6 +354,97 @@ static void contexts_set_pin(struct contexts *s, struct context *c, const struct
     }
 }
 
+/* --- over a restart ------------------------------------------------------------------------ */
+
+static int64_t contexts_here_ms(int64_t unix_s, int64_t now_ms)
+{
+    return now_ms + unix_s * 1000 - chrono_unix_ms(&chrono_real);
+}
+
+static void contexts_store(struct contexts *s, const struct context *c, int64_t now_ms)
+{
+    const struct context_file f = {
+        .scope = c->scope, .id = c->id, .model = c->model, .content = c->content,
+        .tokens = c->tokens, .cached_tokens = c->cached_tokens,
+        .created_s = contexts_unix_s(c->created_ms, now_ms),
+        .used_s = contexts_unix_s(c->used_ms, now_ms),
+        .expires_s = contexts_unix_s(c->expires_ms, now_ms), .is_pinned = pins_is_on(&c->pin)};
+    if (s->disk && !list_is_empty(&c->link))
+        contexts_disk_put(s->disk, &f);
+}
+
+/* Read as if it had just been sent. False: what was a context is none for this program. */
+static bool contexts_read_content(struct contexts *s, const struct context_file *f,
+                                  struct arena *a, struct api_request *rq, str *content)
+{
+    struct dialect_contexts_state *st = calloc(1, dialect_contexts.state_size);
+    struct api_error e = {0};
+    const struct dialect_in in = {.path = &dialect_contexts.paths[0],
+                                  .body = arena_copy(a, f->content),
+                                  .request_id = STR("req_restored"), .limits = s->o.limits};
+    if (!st || !in.body.p) {
+        free(st);
+        return false;
+    }
+    st->s.dialect = &dialect_contexts;
+    bool ok = dialect_contexts.read_request(rq, &st->s, &in, a, &e);
+    if (ok && s->o.models)
+        models_leg_fill(s->o.models, rq, a);
+    *content = st->content;
+    dialect_state_deinit(&st->s);
+    free(st);
+    if (!ok)
+        log_warn("contexts: %.*s is forgotten: %s", STR_ARG(f->id), e.err.text);
+    return ok;
+}
+
+/* A public one that is not public any more would be nobody's. */
+static bool contexts_on_file(void *ctx, const struct context_file *f)
+{
+    struct contexts *s = ctx;
+    struct api_request rq;
+    struct api_error e = {0};
+    struct arena a;
+    int64_t now_ms = loop_ms(), expires_ms = contexts_here_ms(f->expires_s, now_ms);
+    struct contexts_new n = {.scope = f->scope, .id = f->id, .model = f->model,
+                             .tokens = f->tokens, .cached_tokens = f->cached_tokens,
+                             .has_pin = true, .is_pinned = f->is_pinned};
+    if (expires_ms <= now_ms || !dialect_contexts_is_id(f->id) ||
+        (f->scope.len == 0 && !contexts_is_public(s, f->id)))
+        return false;
+    arena_init(&a, 8 * f->content.len + ((size_t)1 << 20));
+    struct context *c = NULL;
+    if (!contexts_read_content(s, f, &a, &rq, &n.content)) {
+        arena_deinit(&a);
+        return false;
+    }
+    if (contexts_check_room(s, &n, &e))
+        c = contexts_add(s, &n);
+    if (!c) { /* a later start may have room */
+        log_warn("contexts: %.*s stays on the disk: %s", STR_ARG(f->id), e.err.text);
+        arena_deinit(&a);
+        return true;
+    }
+    c->arena = a;
+    contexts_keep(c, &rq);
+    c->is_saved = true;
+    c->tokens = f->tokens;
+    c->cached_tokens = f->cached_tokens;
+    c->created_ms = contexts_here_ms(f->created_s, now_ms);
+    c->used_ms = contexts_here_ms(f->used_s, now_ms);
+    c->expires_ms = expires_ms;
+    if (f->is_pinned)
+        contexts_set_pin(s, c, &n);
+    return true;
+}
+
+static void contexts_load(struct contexts *s)
+{
+    contexts_disk_load(s->disk, CONTEXTS_MAX, contexts_on_file, s);
+    if (s->count)
+        log_info("contexts: %u are there again", s->count);
+}
+
 void contexts_end(struct contexts *s, struct context *c, const struct contexts_new *n,
                   const struct api_request *rq, struct arena *a, int64_t now_ms)
 {
@@ -339,6 +465,7 @@ void contexts_end(struct contexts *s, struct context *c, const struct contexts_n
     if (n->ttl_ms)
         c->expires_ms = now_ms + n->ttl_ms;
     contexts_set_pin(s, c, n);
+    contexts_store(s, c, now_ms);
     contexts_drop(s, c);
 }
 
@@ -346,10 +473,8 @@ void contexts_drop(struct contexts *s, struct context *c)
 {
     must(c->holds > 0);
     c->holds--;
-    if (c->holds == 0 && c->was_pinned && !pins_is_on(&c->pin)) {
-        pins_off(&c->pin); /* a prefill of its pin may have been given up at its very end */
-        c->was_pinned = false;
-    }
+    if (c->holds == 0 && c->was_pinned && !pins_is_on(&c->pin))
+        contexts_unpin(c); /* a prefill of its pin may have been given up at its very end */
     contexts_sweep_one(s, c);
 }
 
@@ -455,7 +580,8 @@ void contexts_write(struct contexts *s, const struct contexts_asker *who, int64_
     json_open_array(&w);
     list_each (at, &s->all) {
         const struct context *c = list_item(at, struct context, link);
-        bool is_seen = who->is_admin || c->scope.len == 0 || str_eq(c->scope, who->scope);
+        bool is_seen = who->is_admin || c->scope.len == 0 ||
+                       str_eq(exchange_scope_root(c->scope), who->scope);
         if (!c->is_saved || !is_seen)
             continue;
         contexts_row_of(c, now_ms, &row);

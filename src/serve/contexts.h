@@ -5,15 +5,18 @@
  * Not:       the body of POST /v1/contexts (dialect_contexts), its prefill (exchange), pages (kv):
  *            what an entry keeps is text, the prefix cache keeps the pages as it keeps any others,
  *            or pinned (pins).
- * Invariant: an entry is seen in its cache scope alone, and by admin; a public one, in scope "", by
+ * Invariant: an entry is read in its cache scope alone; its key lists and changes it, also one
+ *            that was narrowed by a salt, and so does admin; a public one, in scope "", is read by
  *            all, and only admin changes it. What is sent upstream or to a child is always the
  *            whole prompt. An entry that is deleted or expired lives until its last reader leaves.
+ *
+ *            What is saved, changed or deleted is so on the disk, too, a moment later.
  *
  *     begin --prefill failed--> gone
  *       \--prefilled: end--> saved --fork, leave--> saved --DELETE, ttl--> gone, after a leave
  *
  * Thread:    the loop's.
- * Limits:    CONTEXTS_MAX entries of CONTEXTS_SIZE_MAX bytes as they were sent; of one scope
+ * Limits:    CONTEXTS_MAX entries of CONTEXTS_SIZE_MAX bytes as they were sent; of one key
  *            CONTEXTS_SCOPE_MAX and CONTEXTS_SCOPE_SIZE_MAX. Past them nothing is evicted: 507.
  */
 #ifndef SHOAL_SERVE_CONTEXTS_H
@@ -35,6 +38,8 @@ struct contexts_options { /* loop, models NULL: nothing is pinned, only calls lo
     struct models_leg *models; /* outlives it */
     const str *public_ids;     /* outlive it: in scope "", read by all, changed by admin */
     uint32_t public_ids_count;
+    const char *dir;           /* of the tier, where they survive a restart; NULL: they do not */
+    const struct dialect_limits *limits; /* dir: of what was saved */
 };
 BASE_USE_RESULT bool contexts_open(struct contexts **out, const struct contexts_options *o,
                                    struct err *e);
@@ -59,7 +64,7 @@ BASE_USE_RESULT bool contexts_begin(struct contexts *s, const struct contexts_ne
  * for who asks now. False: there is none. */
 struct contexts_asker {
     str scope;
-    bool is_admin; /* sees all; of one name in several scopes its own first */
+    bool is_admin; /* sees all; of one name in several scopes its own without a salt first */
 };
 BASE_USE_RESULT bool contexts_recall(struct contexts *s, const struct contexts_asker *who, str id,
                                      int64_t now_ms, struct api_request *rq, struct context **out);

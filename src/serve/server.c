@@ -443,7 +443,8 @@ static bool server_init(struct server *s, const struct server_options *o, struct
     s->o.access.checks_host = true;
     const struct contexts_options co = {.loop = o->loop, .models = o->models,
                                         .public_ids = o->public_ids,
-                                        .public_ids_count = o->public_ids_count};
+                                        .public_ids_count = o->public_ids_count,
+                                        .dir = o->spill_dir, .limits = &s->o.dialect};
     const struct replay_options re = {.bytes_max = o->replay_size, .ttl_ms = o->replay_ttl_ms};
     if (!metrics_open(&s->metrics, o->agents_max, e) || !server_limit(s, e) ||
         !misses_open(&s->misses, o->misses_max, e) || !agents_open(&s->agents, e) ||
@@ -539,6 +540,7 @@ void server_change(struct server *s, struct server_next *next, void (*on_free)(v
     o->replay_ttl_ms = old->replay_ttl_ms;
     o->public_ids = old->public_ids;
     o->public_ids_count = old->public_ids_count;
+    o->spill_dir = old->spill_dir;
     o->reload = old->reload;
     o->on_stopped = old->on_stopped;
     o->ctx = old->ctx;

@@ -43,6 +43,7 @@ struct server_options {
     int64_t session_ttl_ms; /* cache.session_ttl */
     const str *public_ids;  /* contexts in cache.public; of the start, no reload changes them */
     uint32_t public_ids_count;
+    const char *spill_dir;  /* of the tier, where contexts survive a restart; NULL: nowhere */
     int64_t ping_ms, defer_ms, total_ms, wait_ms, gen_ms, grace_ms;
     uint32_t agents_max;     /* metrics.agents */
     bool rounds_clock;       /* cache.normalise.clock */

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from server import TINY, serving, wait_until
-from test_cache_misses import KEYS, LONG, WITH_KEYS, bearer, config
+from server import TINY, Server, is_alive, serving, wait_until
+from test_cache_misses import KEYS, LONG, QWEN3, WITH_KEYS, bearer, config
 
 THINKER = TINY.replace("llama.gguf", "qwen3.gguf")
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -380,3 +380,141 @@ def test_a_public_context_is_saved_by_admin_and_read_by_every_key(home):
                 gone = server.request(method, "/v1/contexts/ctx_house", change, key)
                 assert code(gone) == (404, "not_found")
         assert server.get("/v1/contexts/ctx_house", headers=one).json()["pinned"] is True
+
+
+# --- over a restart of the server ---------------------------------------------------------------
+
+FLOOR = {"SHOAL_CACHE_SPILL_FLOOR": "1MiB"}
+
+
+def files_of(tier):
+    return sorted((tier / "contexts").glob("*.context"))
+
+
+def test_a_context_is_there_after_a_restart_and_its_pages_come_from_the_tier(home, tmp_path):
+    tier = tmp_path / "tier"
+    args = ("-model", THINKER, "-spill", str(tier), "-config",
+            config(home, f"models: {{qwen3: {{template_file: {QWEN3}}}}}\n"))
+    with serving(home, *args, env=FLOOR) as s:
+        made = save(s, model="qwen3", id="rules", ttl="8h", tools=[TOOL])
+        for name, pin in (("pinned", True), ("gone", False)):
+            save(s, model="qwen3", id=name, text=LONG + name, pin=pin)
+        ask = {"model": "qwen3", "max_tokens": 8, "temperature": 0, "shoal": {"context": "rules"},
+               "messages": [{"role": "user", "content": "ab"}]}
+        cold = s.post("/v1/chat/completions", ask)
+        assert s.request("DELETE", "/v1/contexts/gone").status == 204
+        assert s.request("PATCH", "/v1/contexts/pinned", b'{"ttl": "2h"}').status == 200
+    with serving(home, *args, env=FLOOR) as s:
+        rows = {r["id"]: r for r in s.get("/v1/contexts").json()["data"]}
+        assert sorted(rows) == ["pinned", "rules"]
+        for name in ("tokens", "created_at", "expires_at", "model"):
+            assert rows["rules"][name] == made[name], name
+        left = rows["pinned"]["expires_at"] - time.time()
+        assert 7000 < left <= 7200 and rows["pinned"]["pinned"]
+        wait_until(lambda: s.get("/v1/contexts/pinned").json()["location"] == "device", 60)
+        reply = s.post("/v1/chat/completions", ask)
+        cache = reply.json()["shoal"]["cache"]
+        assert made["tokens"] - 32 <= cache["cached"] < cache["prompt"]
+        assert reply.json()["choices"] == cold.json()["choices"]
+        save(s, 200, model="qwen3", id="rules", tools=[TOOL])  # the same still
+        r = s.post("/v1/contexts", {"model": "qwen3", "id": "rules", "system": "other"})
+        assert code(r) == (409, "conflict")
+        assert s.get("/v1/cache").json()["models"][0]["ssd"]["checksum_failures"] == 0
+    assert len(files_of(tier)) == 2
+    for path in [tier / "contexts", *files_of(tier)]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_context_that_was_answered_survives_a_killed_server(home, tmp_path):
+    args = ("-model", TINY, "-spill", str(tmp_path / "tier"))
+    s = Server(home, *args, env=FLOOR)
+    save(s, id="rules")
+    wait_until(lambda: files_of(tmp_path / "tier"))
+    child = s.child()
+    s.process.kill()
+    s.process.communicate(timeout=30)
+    s.log.close()
+    wait_until(lambda: not is_alive(child))
+    (tmp_path / "tier" / "contexts" / (files_of(tmp_path / "tier")[0].name + ".new")).write_bytes(
+        b"half a context")
+    with serving(home, *args, env=FLOOR) as again:
+        assert [r["id"] for r in again.get("/v1/contexts").json()["data"]] == ["rules"]
+        assert fork(again, "chat", "rules")[0].status == 200
+        assert len(list((tmp_path / "tier" / "contexts").iterdir())) == 2  # and the lock
+
+
+def test_a_damaged_file_costs_its_context_alone_and_is_told(home, tmp_path):
+    tier = tmp_path / "tier"
+    args = ("-model", TINY, "-spill", str(tier))
+    with serving(home, *args, env=FLOOR) as s:
+        for i in range(4):
+            save(s, id=f"c{i}", text=LONG + str(i))
+    first, second, third, fourth = files_of(tier)
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 1
+    first.write_bytes(data)
+    data = bytearray(second.read_bytes())
+    data[8] = 9  # another version
+    second.write_bytes(data)
+    third.rename(tier / "contexts" / ("0" * 32 + ".context"))
+    with serving(home, *args, env=FLOOR) as s:
+        assert len(s.get("/v1/contexts").json()["data"]) == 1
+        assert "damaged" in s.errors() and "version 9, known is 1" in s.errors()
+        assert "its name is another's" in s.errors()
+    assert sorted(files_of(tier)) == sorted([second, fourth])
+
+
+def test_another_key_sees_nothing_of_what_was_read_from_the_disk(home, tmp_path):
+    env = {**FLOOR, **{name.upper(): key for name, key in KEYS.items()}}
+    args = ("-model", TINY, "-spill", str(tmp_path / "tier"), "-config", config(home, WITH_KEYS))
+    with serving(home, *args, env=env) as s:
+        made = save(s, headers=bearer("one"), id="rules")
+        save(s, headers=bearer("one"), id="salted", text=LONG + "salt", cache_salt="s")
+    with serving(home, *args, env=env) as s:
+        for dialect in DIALECTS:
+            reply, _ = fork(s, dialect, "rules", headers=bearer("two"))
+            assert reply.status == 404, reply.body
+        assert s.get("/v1/contexts", headers=bearer("two")).json()["data"] == []
+        again = save(s, headers=bearer("two"), id="rules")
+        assert again["cached_tokens"] == 0  # not a page of it
+        assert fork(s, "chat", "rules", headers=bearer("one"))[1][0] >= made["tokens"] - 32
+        ids = [r["id"] for r in s.get("/v1/contexts", headers=bearer("one")).json()["data"]]
+        assert sorted(ids) == ["rules", "salted"]
+        assert fork(s, "chat", "salted", headers=bearer("one"))[0].status == 404
+        assert s.request("DELETE", "/v1/contexts/salted", headers=bearer("one")).status == 204
+
+
+def test_a_second_server_keeps_its_contexts_in_memory_and_says_so(home, tmp_path):
+    args = ("-model", TINY, "-spill", str(tmp_path / "tier"))
+    other = tmp_path / "other"
+    other.mkdir()
+    with serving(home, *args, env=FLOOR) as s:
+        save(s, id="rules")
+        with serving(other, *args, env=FLOOR) as second:
+            assert "contexts do not survive a restart" in second.errors()
+            assert second.get("/v1/contexts").json()["data"] == []
+            save(second, id="own", text=LONG + "own")
+            assert fork(second, "chat", "own")[0].status == 200
+        assert len(files_of(tmp_path / "tier")) == 1
+
+
+def test_cache_clean_deletes_contexts_when_no_server_has_them(home, tmp_path, shoal):
+    tier = tmp_path / "tier"
+    args = ("-model", TINY, "-spill", str(tier))
+    env = {"SHOAL_CACHE_SPILL": str(tier)}
+    with serving(home, *args, env=FLOOR) as s:
+        save(s, id="rules")
+        wait_until(lambda: files_of(tier))
+        done = shoal("cache", "clean", env=env)
+        assert done.returncode == 1 and "a server is using it" in done.stderr, done
+    assert shoal("cache", "clean", env=env).returncode == 0
+    assert files_of(tier) == []
+    with serving(home, *args, env=FLOOR) as s:
+        assert s.get("/v1/contexts").json()["data"] == []
+
+
+def test_without_a_tier_nothing_of_a_context_reaches_the_disk(home, tmp_path):
+    with serving(home, "-model", TINY, "-spill", "off") as s:
+        save(s, id="rules")
+    found = [p for p in home.rglob("*") if p.is_file() and LONG.encode() in p.read_bytes()]
+    assert found == []

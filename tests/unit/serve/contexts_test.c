@@ -6,8 +6,13 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "serve/contexts.h"
+#include "serve/pins.h"
+
+static int offs; /* how often a child would have been told */
+#define pins_off(pin) (offs++, (pins_off)(pin))
+#include "serve/contexts.c"
 
 static struct contexts *open_set(void)
 {
@@ -222,6 +227,114 @@ static void test_a_scope_that_is_full_leaves_room_for_others(void **state)
     contexts_close(s);
 }
 
+/* The answer of GET /v1/contexts to a key. */
+static const char *listed(struct contexts *s, const char *scope)
+{
+    static struct buf out;
+    const struct contexts_asker who = {str_of(scope), false};
+    buf_deinit(&out);
+    buf_init(&out, 1 << 20);
+    contexts_write(s, &who, 0, &out);
+    return buf_add(&out, str_view("", 1)) ? out.p : "";
+}
+
+static void test_a_key_lists_and_deletes_what_a_salt_narrowed_and_reads_it_with_it(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    const struct contexts_asker key = {STR("k"), false}, near = {STR("kk"), false};
+    struct contexts_new plain = spec("k", "a", "x"), salted = spec("k s", "b", "x");
+    struct contexts_new keyless = spec(" keyless s", "c", "x"), same = spec("k s", "a", "x");
+    struct arena a;
+    struct forked f;
+    struct buf out;
+    arena_init(&a, 1 << 20);
+    save(s, &plain, 0);
+    save(s, &salted, 0);
+    save(s, &keyless, 0);
+    const char *all = listed(s, "k");
+    assert_non_null(strstr(all, "\"id\":\"a\""));
+    assert_non_null(strstr(all, "\"id\":\"b\""));
+    assert_null(strstr(all, "\"id\":\"c\""));
+    assert_non_null(strstr(listed(s, " keyless"), "\"id\":\"c\""));
+    assert_null(strstr(listed(s, "kk"), "\"id\""));
+    buf_init(&out, 1 << 16);
+    assert_true(contexts_write_one(s, &key, STR("b"), 0, &out));
+    assert_false(contexts_write_one(s, &near, STR("b"), 0, &out));
+    buf_deinit(&out);
+    struct contexts_new without = salted;
+    without.scope = STR("k");
+    assert_false(fork_it(s, &without, 0, &a, &f));
+    assert_true(fork_it(s, &salted, 0, &a, &f));
+    contexts_leave(s, f.context);
+    assert_false(contexts_delete(s, &near, STR("b"), 0));
+    assert_true(contexts_delete(s, &key, STR("b"), 0));
+    save(s, &same, 0);
+    assert_true(contexts_delete(s, &key, STR("a"), 0)); /* the one without a salt first */
+    assert_true(fork_it(s, &same, 0, &a, &f));
+    contexts_leave(s, f.context);
+    arena_deinit(&a);
+    contexts_close(s);
+}
+
+static void test_a_child_is_told_once_that_a_pin_is_off(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    const struct contexts_asker key = {STR("k"), false};
+    struct contexts_new pinned = spec("k", "a", "x"), other = spec("k", "b", "x");
+    struct context *c;
+    struct api_error e = {0};
+    bool is_known;
+    pinned.has_pin = pinned.is_pinned = true;
+    offs = 0;
+    save(s, &pinned, 0);
+    assert_int_equal(offs, 0);
+    assert_true(contexts_delete(s, &key, STR("a"), 0));
+    assert_int_equal(offs, 1);
+    save(s, &pinned, 0);
+    pinned.is_pinned = false;
+    save(s, &pinned, 0); /* PATCH {"pin": false} */
+    assert_int_equal(offs, 2);
+    assert_true(contexts_delete(s, &key, STR("a"), 0));
+    assert_int_equal(offs, 2);
+    assert_true(contexts_begin(s, &other, 0, &c, &is_known, &e));
+    contexts_pin_name(c); /* its prefill begins, and is given up */
+    contexts_drop(s, c);
+    assert_int_equal(offs, 3);
+    pinned.is_pinned = true;
+    save(s, &pinned, 0);
+    assert_true(contexts_begin(s, &pinned, 0, &c, &is_known, &e));
+    contexts_pin_name(c);
+    assert_true(contexts_delete(s, &key, STR("a"), 0));
+    assert_int_equal(offs, 4);
+    contexts_drop(s, c); /* what the prefill may have pinned after that */
+    assert_int_equal(offs, 5);
+    contexts_close(s);
+    assert_int_equal(offs, 5);
+}
+
+static void test_salts_make_no_room(void **state)
+{
+    (void)state;
+    struct contexts *s = open_set();
+    struct context *c;
+    struct api_error e = {0};
+    bool is_known;
+    for (uint32_t i = 0; i < CONTEXTS_SCOPE_MAX; i++) {
+        char scope[16];
+        snprintf(scope, sizeof scope, "k s%u", i);
+        struct contexts_new n = spec(scope, "a", "x");
+        save(s, &n, 0);
+    }
+    struct contexts_new more = spec("k other", "a", "x"), near = spec("kk s1", "a", "x");
+    assert_false(contexts_begin(s, &more, 0, &c, &is_known, &e));
+    assert_int_equal(dialect_error(&e).status, 507);
+    assert_true(contexts_begin(s, &near, 0, &c, &is_known, &e));
+    contexts_drop(s, c);
+    contexts_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +345,9 @@ int main(void)
         cmocka_unit_test(test_a_deleted_one_lives_until_its_last_reader_leaves),
         cmocka_unit_test(test_one_deleted_while_it_is_saved_again_is_there_afterwards),
         cmocka_unit_test(test_a_scope_that_is_full_leaves_room_for_others),
+        cmocka_unit_test(test_a_key_lists_and_deletes_what_a_salt_narrowed_and_reads_it_with_it),
+        cmocka_unit_test(test_a_child_is_told_once_that_a_pin_is_off),
+        cmocka_unit_test(test_salts_make_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
