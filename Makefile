@@ -159,8 +159,10 @@ $(BUILD)/tests/fuzz/%_fuzz: $(BUILD)/tests/fuzz/%_fuzz.o $(BUILD)/tests/fuzz/cor
 
 # The endpoint with a script in the place of engine children (tests/agents/scripted.c).
 SCRIPTED = $(BUILD)/tests/agents/scripted
-E2E_BINARIES = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(SCRIPTED)
-$(SCRIPTED): $(BUILD)/src/cli/main.o $(BUILD)/tests/agents/scripted.o $(LIB)
+# Ours with a GPU that fails when it is told to (tests/e2e/lossy.c).
+LOSSY = $(BUILD)/tests/e2e/lossy
+E2E_BINARIES = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(SCRIPTED) $(LOSSY)
+$(SCRIPTED) $(LOSSY): $(BUILD)/tests/%: $(BUILD)/src/cli/main.o $(BUILD)/tests/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) -o $@
 

@@ -281,7 +281,8 @@ static void engine_leg_drop_child(struct engine_leg *l)
         list_item(link, struct engine_leg_request, link)->is_submitted = false;
 }
 
-/* A child that said why, or a load that cannot succeed, is not tried again. */
+/* A first load that cannot succeed is not tried again; one that did before is, as after a crash:
+ * what is in the way (a device that is lost, a file being replaced) may pass. */
 static void engine_leg_give_up(struct engine_leg *l, const struct err *why)
 {
     engine_leg_drop_child(l);
@@ -312,7 +313,7 @@ static void engine_leg_crashed(struct engine_leg *l, const struct err *why, enum
     log_warn("engine %.*s: %s", STR_ARG(l->load.name), why->text);
     engine_leg_drop_child(l);
     l->fault = fault;
-    if (l->was_faulted && !was_loaded) {
+    if (l->was_faulted && !was_loaded && !l->model_hash) {
         l->fault = API_FAULT_NONE; /* it said itself why it cannot load */
         engine_leg_give_up(l, &l->why);
         return;

@@ -12,7 +12,7 @@
  *
  *     STARTING --LOADED--> READY --crash, stall--> RESTARTING --0 1 2 4 8 s--> STARTING
  *        |                                             | five crashes in a row
- *        +--FAULT before LOADED--> FAILED <------------+   (a crash loop is tried again after 60 s)
+ *        +--FAULT before the first LOADED--> FAILED <--+   (a crash loop is tried again after 60 s)
  *     any --stop--> (the child ends) --> STOPPED
  *
  * Thread:    the endpoint's loop.
