@@ -426,7 +426,8 @@ static bool library_find_path(const struct library *l, str name, struct arena *a
     return true;
 }
 
-/* Names within a third of their length, the nearest first; or that contain what was asked for. */
+/* Names within a third of their length, the nearest first; or that contain what was asked for. As
+ * an exact name they are compared without case. */
 static bool library_not_found(const struct library *l, const struct library_query *q,
                               struct arena *a, struct err *e)
 {
@@ -441,12 +442,17 @@ static bool library_not_found(const struct library *l, const struct library_quer
     if (l->scan.count == 0)
         return err_set(e, ERR_NOT_FOUND, "%s \"%.*s\": there are no models yet", what,
                        STR_ARG(name));
+    str asked = library_lower(a, name), *lower = ARENA_ARRAY(a, str, l->scan.count);
+    if (!asked.p || !lower)
+        return err_set(e, ERR_MEMORY, "no memory to look for a model");
+    for (uint32_t i = 0; i < l->scan.count; i++)
+        lower[i] = library_lower(a, l->scan.models[i].entry.name);
     buf_init(&near, 64 * 1024);
     for (uint32_t d = 0; d <= limit + 1 && told < LIBRARY_NEAR_MAX; d++)
         for (uint32_t i = 0; i < l->scan.count && told < LIBRARY_NEAR_MAX; i++) {
             str other = l->scan.models[i].entry.name;
-            uint32_t distance = str_distance(name, other, limit);
-            bool contains = distance > limit && str_find(other, name) != STR_NONE;
+            uint32_t distance = str_distance(asked, lower[i], limit);
+            bool contains = distance > limit && str_find(lower[i], asked) != STR_NONE;
             if (distance == d && (d <= limit || contains))
                 buf_printf(&near, "%s%.*s", told++ ? ", " : "", STR_ARG(other));
         }

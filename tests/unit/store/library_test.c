@@ -399,6 +399,8 @@ static void test_names_are_found_by_the_rules_in_their_order(void **state)
         {"qwen3-8b", "!ambiguous: Qwen3-8B-Q", true},
         {"twice", "!ambiguous: twice, twice", false},
         {"smal", "!near: small", false},
+        {"QWEN3-8C-Q4", "!near: Qwen3-8B-Q4", false}, /* case is no distance */
+        {"8b-q", "!near: Qwen3-8B-Q", false},
         {"zzzz", "!`shoal list` shows", true},
         {free_path, "free", true},
         {free_path, "!no model", false},
