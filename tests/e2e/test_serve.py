@@ -1,6 +1,7 @@
 """shoal serve from the outside: one model, plain HTTP and OpenAI's own client."""
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -282,29 +283,90 @@ def test_dry_run_says_what_and_ends(shoal):
     assert done.returncode == 0 and "http://127.0.0.1:4711" in done.stdout
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_full_disk_for_the_log_harms_no_reply(tmp_path, form):
+    """Each line is lost, and nothing else: no reply, no child, no memory."""
+    path = tmp_path / "config.yaml"
+    path.write_text(f"logging: {{file: /dev/full, level: debug, format: {form}}}\n")
+    with serving(tmp_path, "-model", TINY, "-config", str(path)) as server:
+        child = server.child()
+        for i in range(20):
+            assert server.chat(max_tokens=4, seed=i).status == 200
+        assert server.post("/v1/chat/completions", {"model": "nobody"}).status == 400
+        server.process.send_signal(signal.SIGHUP)  # the log is begun anew, and full again
+        assert server.stream("ab", max_tokens=4)[1] is not None
+        health = server.get("/health")
+        assert health.status == 200 and health.json()["status"] == "ok"
+        assert server.child() == child
+        assert "request" not in server.errors()  # lines do not go elsewhere either
+
+
 # ---------------------------------------------------------------- a child that dies
 
-def test_a_child_killed_in_mid_stream_is_not_seen(real):
-    asked = {"seed": 5, "max_tokens": 60, "ignore_eos": True}
-    _, plain = real.stream("Write about a lighthouse.", **asked)
-    body = json.dumps({"model": real.model(), "stream": True, **asked, "messages": [
-        {"role": "user", "content": "Write about a lighthouse."}]})
-    child = real.child()
-    with real.connect(60) as s:
-        s.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+def killed_stream(server, path, body, pieces):
+    """Body of that stream, whose child was killed after so many of its pieces."""
+    body, child = json.dumps(body), server.child()
+    with server.connect(60) as s:
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                   f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         got = b""
-        while got.count(b"data: ") < 12:
+        while got.count(b"\n") < pieces:
             got += s.recv(4096)
         os.kill(child, signal.SIGKILL)
         while piece := s.recv(65536):
             got += piece
-    assert real.child() != child
-    assert joined(got) == plain
+    assert server.child() != child
+    return got
 
 
-def joined(raw):
-    """Text of a chunked reply read from the socket."""
+def test_a_child_killed_in_mid_stream_is_not_seen(real):
+    asked = {"seed": 5, "max_tokens": 60, "ignore_eos": True}
+    _, plain = real.stream("Write about a lighthouse.", **asked)
+    got = killed_stream(real, "/v1/chat/completions", {
+        "model": real.model(), "stream": True, **asked,
+        "messages": [{"role": "user", "content": "Write about a lighthouse."}]}, 40)
+    assert sse(dechunked(got))[1] == plain
+
+
+USAGES = {  # where each dialect's stream tells tokens of the prompt, and of the reply
+    "/v1/chat/completions": ({"stream_options": {"include_usage": True}},
+                             r'"prompt_tokens":(\d+)', r'"completion_tokens":(\d+)'),
+    "/v1/messages": ({}, r'"message_start".*?"usage":({.*?})', r'"output_tokens":(\d+)'),
+    "/v1/responses": ({}, r'"input_tokens":(\d+)', r'"output_tokens":(\d+)'),
+    "/api/chat": ({}, r'"prompt_eval_count":(\d+)', r'"eval_count":(\d+)'),
+}
+
+
+@pytest.mark.parametrize("path", sorted(USAGES))
+def test_a_reply_whose_child_was_killed_tells_the_usage_of_a_whole_one(tmp_path, path):
+    """A resumed reply starts anew only for the child: what it had computed counts once. A server
+    each: five kills in a row are a crash loop."""
+    more, prompt, output = USAGES[path]
+    turn = [{"role": "user", "content": "Write about a lighthouse."}]
+    body = {"stream": True, "seed": 5, "ignore_eos": True, **more}
+    if path == "/api/chat":
+        body.update(messages=turn, options={"num_predict": 60, "seed": 5})
+    elif path == "/v1/responses":
+        body.update(input=turn, max_output_tokens=60)
+    else:
+        body.update(messages=turn, max_tokens=60)
+
+    def told(text):
+        def counts(found):  # an object of Anthropic's: all that the prompt has, cached or not
+            numbers = [int(n) for n in re.findall(r'(?:^|input_tokens":)(\d+)', found)]
+            return sum(numbers)
+        return (counts(re.findall(prompt, text, re.S)[-1]), int(re.findall(output, text)[-1]))
+
+    with serving(tmp_path, "-model", REAL) as server:
+        body["model"] = server.model()
+        whole = server.request("POST", path, json.dumps(body).encode()).body.decode()
+        killed = dechunked(killed_stream(server, path, body, 40)).decode()
+    assert told(whole)[1] == 60 and told(whole)[0] > 0
+    assert told(killed) == told(whole)
+
+
+def dechunked(raw):
+    """Body of a chunked reply read from the socket."""
     head, _, rest = raw.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     body = b""
@@ -313,7 +375,7 @@ def joined(raw):
         n = int(size, 16)
         body += rest[:n]
         rest = rest[n + 2:]
-    return sse(body)[1]
+    return body
 
 
 # ---------------------------------------------------------------- every protocol, every model
