@@ -74,6 +74,7 @@ struct api_part {
     enum api_part_kind kind;
     str text, id, name, name_space, media_type;
     bool is_error; /* RESULT */
+    bool is_open;  /* CALL, the last part of an unfinished turn: its arguments go on. Not framed. */
 };
 
 struct api_message {

@@ -81,6 +81,9 @@ static bool read_use(struct dialect_read *r, struct message_reading *mr, struct 
         return dialect_read_fail(r, ERR_REQUEST, name, "at least 1 byte expected");
     if (json_kind(input) > JSON_KIND_NULL)
         p.text = json_raw(input);
+    if (json_kind(json_member(v, "partial_json")) > JSON_KIND_NULL && /* of another shoal */
+        !dialect_read_text(r, json_member(v, "partial_json"), &p.text))
+        return false;
     if (p.id.len && !map_put(&reading(r)->calls, p.id, 1))
         return dialect_read_array(r, SIZE_MAX, 1) != NULL;
     add_part(mr, p);
@@ -266,6 +269,7 @@ static bool read_messages(struct dialect_read *r)
     r->rq->messages = m;
     r->rq->messages_count = n;
     r->rq->continue_last = m[n - 1].role == API_ROLE_ASSISTANT;
+    dialect_read_open(r);
     return true;
 }
 

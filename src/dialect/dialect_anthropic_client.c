@@ -61,7 +61,9 @@ static void put_use(struct json_writer *w, struct dialect_client_state *st,
     dialect_write_text(w, "type", STR("tool_use"));
     dialect_write_text(w, "id", dialect_ask_id(st, p->id));
     dialect_write_text(w, "name", dialect_ask_tool_name(st, p->name_space, p->name));
-    dialect_write_raw(w, "input", dialect_ask_args(st, p));
+    dialect_write_raw(w, "input", p->is_open ? STR("{}") : dialect_ask_args(st, p));
+    if (p->is_open) /* a word between shoals: half an object is none */
+        dialect_write_text(w, "partial_json", p->text);
     json_close_object(w);
 }
 
@@ -537,8 +539,8 @@ static bool read_event(struct dialect_client_state *st, str name, str data, stru
 
 static bool can_continue(const struct dialect_upstream *leg, const struct api_request *rq)
 {
-    (void)rq;
-    return leg->how == DIALECT_CONTINUE_PREFILL || leg->how == DIALECT_CONTINUE_SHOAL;
+    return leg->how == DIALECT_CONTINUE_PREFILL ||
+           (leg->how == DIALECT_CONTINUE_SHOAL && !dialect_ask_opens_text(rq));
 }
 
 static const char *const headers[] = {"anthropic-version: 2023-06-01", NULL};

@@ -78,8 +78,8 @@ bool dialect_ask_turns(struct dialect_client_state *st, struct dialect_ask_turns
                        struct api_error *e)
 {
     const struct api_request *rq = st->rq;
-    const struct api_message *tail = rq->resume && rq->resume->partials_count
-                                         ? &rq->resume->partials[0].message : NULL;
+    const struct api_message *tail =
+        rq->resume && rq->resume->partials_count ? dialect_ask_tail(rq) : NULL;
     size_t count = tail ? tail->parts_count : 0;
     for (uint32_t i = 0; i < rq->messages_count; i++)
         count += rq->messages[i].parts_count;
@@ -95,6 +95,40 @@ bool dialect_ask_turns(struct dialect_client_state *st, struct dialect_ask_turns
         out->rows[out->count - 1].is_open =
             out->rows[out->count - 1].role == API_ROLE_ASSISTANT;
     return true;
+}
+
+const struct api_message *dialect_ask_tail(const struct api_request *rq)
+{
+    if (rq->resume && rq->resume->partials_count)
+        return &rq->resume->partials[0].message;
+    return rq->continue_last && rq->messages_count ? &rq->messages[rq->messages_count - 1] : NULL;
+}
+
+const struct api_part *dialect_ask_open_call(const struct api_request *rq)
+{
+    const struct api_message *tail = dialect_ask_tail(rq);
+    const struct api_part *last =
+        tail && tail->parts_count ? &tail->parts[tail->parts_count - 1] : NULL;
+    return last && last->kind == API_PART_CALL && last->is_open ? last : NULL;
+}
+
+static const struct api_tool *tool_of_call(const struct api_request *rq,
+                                           const struct api_part *call)
+{
+    for (uint32_t i = 0; i < rq->tools_count; i++) {
+        const struct api_tool *t = &rq->tools[i];
+        if (t->kind != API_TOOL_HOSTED && str_eq(t->name, call->name) &&
+            str_eq(t->name_space, call->name_space))
+            return t;
+    }
+    return NULL;
+}
+
+bool dialect_ask_opens_text(const struct api_request *rq)
+{
+    const struct api_part *open = dialect_ask_open_call(rq);
+    const struct api_tool *tool = open ? tool_of_call(rq, open) : NULL;
+    return tool && tool->kind == API_TOOL_CUSTOM;
 }
 
 bool dialect_ask_has(const struct dialect_ask_turn *t, enum api_part_kind kind)
@@ -223,13 +257,7 @@ const struct api_tool *dialect_ask_tool_of(struct dialect_client_state *st, str 
 const struct api_tool *dialect_ask_tool_of_call(const struct dialect_client_state *st,
                                                 const struct api_part *call)
 {
-    for (uint32_t i = 0; i < st->rq->tools_count; i++) {
-        const struct api_tool *t = &st->rq->tools[i];
-        if (t->kind != API_TOOL_HOSTED && str_eq(t->name, call->name) &&
-            str_eq(t->name_space, call->name_space))
-            return t;
-    }
-    return NULL;
+    return tool_of_call(st->rq, call);
 }
 
 /* ---- Tools ---- */

@@ -36,6 +36,13 @@ BASE_USE_RESULT bool dialect_ask_turns(struct dialect_client_state *st,
 str dialect_ask_join(struct dialect_client_state *st, const struct dialect_ask_turn *t,
                      enum api_part_kind kind);
 bool dialect_ask_has(const struct dialect_ask_turn *t, enum api_part_kind kind);
+/* The turn that an upstream is to go on in; NULL: the reply is a new one. */
+const struct api_message *dialect_ask_tail(const struct api_request *rq);
+/* The call that it ends in, if its arguments go on; NULL: none. */
+const struct api_part *dialect_ask_open_call(const struct api_request *rq);
+/* ... and it is a custom tool's: its text, which no two protocols wrap alike, cannot be gone on
+ * with. */
+bool dialect_ask_opens_text(const struct api_request *rq);
 /* A result without the "[tool error] " that a reader put before it. */
 str dialect_ask_result(const struct api_part *p);
 /* "data:image/png;base64,..."; "" when the image's bytes are not there (noted). */

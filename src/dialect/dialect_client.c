@@ -30,6 +30,7 @@ void dialect_client_init(struct dialect_client_state *st, const struct dialect *
     buf_init(&st->raw, DIALECT_CLIENT_EVENT_MAX);
     st->choices = ARENA_ARRAY(&st->keep, struct dialect_client_choice, st->choices_count);
     must(st->choices); /* API_CHOICES_MAX of them are far below CLIENT_KEEP_MIN */
+    dialect_hear_resume(st);
 }
 
 void dialect_client_deinit(struct dialect_client_state *st)

@@ -65,6 +65,7 @@ struct dialect_client_choice {
     bool is_torn;        /* more came behind arguments that are cut: the reply is no whole one */
     bool in_call, has_args, has_reason;
     bool is_wrapped;     /* the open call is a custom tool's in the form of a function */
+    bool is_resumed;     /* the open call began in the request: its begin may be told once more */
     enum api_done reason;
     str stop;
     struct buf args;     /* is_wrapped: until they are complete */

@@ -165,6 +165,23 @@ static bool is_cut(const struct dialect_client_choice *c)
     return c->in_call && (c->args_depth > 0 || c->in_text);
 }
 
+void dialect_hear_resume(struct dialect_client_state *st)
+{
+    const struct api_message *tail = dialect_ask_tail(st->rq);
+    const struct api_part *open = dialect_ask_open_call(st->rq);
+    struct dialect_client_choice *c = &st->choices[0];
+    if (!dialect_ask_is_shoal(st) || !tail)
+        return;
+    for (uint32_t i = 0; i < tail->parts_count; i++)
+        c->calls_count += tail->parts[i].kind == API_PART_CALL;
+    if (!open)
+        return;
+    c->in_call = true;
+    c->has_args = open->text.len > 0;
+    follow_args(c, open->text);
+    c->is_resumed = !c->has_args || is_cut(c);
+}
+
 /* Ends an open call in front of something else. False: it is cut, and nothing may follow. */
 static bool leave_call(struct dialect_client_state *st, uint32_t choice)
 {
@@ -330,6 +347,10 @@ bool dialect_hear_call(struct dialect_client_state *st, uint32_t choice, str id,
     bool wants_text = tool && tool->kind == API_TOOL_CUSTOM;
     if (name.len == 0)
         return dialect_hear_garbage(e, "a call without a name");
+    bool is_resumed = c->in_call && c->is_resumed;
+    c->is_resumed = false;
+    if (is_resumed)
+        return true;
     if (c->calls_count == DIALECT_CLIENT_CALLS_MAX)
         return dialect_hear_garbage(e, "more than %u calls", DIALECT_CLIENT_CALLS_MAX);
     if (!leave_call(st, choice))
@@ -362,9 +383,11 @@ static void add_args(struct dialect_client_state *st, uint32_t choice, str piece
 void dialect_hear_args(struct dialect_client_state *st, uint32_t choice, str piece)
 {
     struct dialect_client_choice *c = &st->choices[choice];
+    c->is_resumed = false;
     if (!c->in_call || c->is_torn || piece.len == 0)
         return;
     follow_args(c, piece);
+    start(st, choice);
     c->has_args = true;
     st->text_bytes += piece.len;
     if (!c->is_wrapped) {

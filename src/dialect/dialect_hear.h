@@ -30,6 +30,9 @@ uint32_t dialect_hear_u32(struct json v); /* 0 for anything else */
 BASE_USE_RESULT bool dialect_hear_choice(const struct dialect_client_state *st, struct json index,
                                          uint32_t *out, struct api_error *e);
 
+/* What another shoal goes on in: its calls count, and an open one is open here too. In init. */
+void dialect_hear_resume(struct dialect_client_state *st);
+
 /* A piece of content or reasoning; nothing for an empty one without logprobs. */
 void dialect_hear_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
                        const struct api_text *t);

@@ -302,10 +302,11 @@ static bool read_event(struct dialect_client_state *st, str name, str data, stru
     return dialect_hear_end(st, e);
 }
 
-/* A last message of the assistant is always gone on with. */
+/* A last message of the assistant is always gone on with; its calls are told whole only. */
 static bool can_continue(const struct dialect_upstream *leg, const struct api_request *rq)
 {
-    return leg->how == DIALECT_CONTINUE_SHOAL || rq->resume == NULL;
+    bool is_shoal = leg->how == DIALECT_CONTINUE_SHOAL;
+    return (is_shoal || rq->resume == NULL) && !dialect_ask_open_call(rq);
 }
 
 static const char *const no_headers[] = {NULL};

@@ -508,6 +508,7 @@ static bool read_combined(struct dialect_read *r, struct json body)
         return dialect_read_fail(r, ERR_REQUEST, json_member(body, "continue_final_message"),
                                  "the last message must be the assistant's");
     rq->continue_last = own->continues;
+    dialect_read_open(r);
     return dialect_tool_choice(r, own->tool_choice, true);
 }
 

@@ -491,8 +491,8 @@ static bool read_event(struct dialect_client_state *st, str name, str data, stru
 
 static bool can_continue(const struct dialect_upstream *leg, const struct api_request *rq)
 {
-    (void)rq;
-    return leg->how == DIALECT_CONTINUE_FINAL_MESSAGE || leg->how == DIALECT_CONTINUE_SHOAL;
+    return leg->how == DIALECT_CONTINUE_FINAL_MESSAGE ||
+           (leg->how == DIALECT_CONTINUE_SHOAL && !dialect_ask_opens_text(rq));
 }
 
 static const char *const no_headers[] = {NULL};

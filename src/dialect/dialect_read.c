@@ -73,6 +73,21 @@ void *dialect_read_array(struct dialect_read *r, size_t count, size_t size)
     return p;
 }
 
+void dialect_read_open(struct dialect_read *r)
+{
+    const struct json_options o = {.depth_max = DIALECT_DEPTH_MAX};
+    const struct api_request *rq = r->rq;
+    struct err ignored;
+    struct json v;
+    if (!rq->continue_last || rq->messages_count == 0)
+        return;
+    const struct api_message *m = &rq->messages[rq->messages_count - 1];
+    struct api_part *last =
+        m->parts_count ? (struct api_part *)&m->parts[m->parts_count - 1] : NULL;
+    if (last && last->kind == API_PART_CALL) /* the parts were made by this reader */
+        last->is_open = !json_parse(&v, last->text, &o, r->a, &ignored);
+}
+
 void dialect_read_note(struct dialect_read *r, const char *code, str text)
 {
     struct dialect_state *st = r->st;

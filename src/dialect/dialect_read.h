@@ -77,6 +77,8 @@ static inline bool dialect_read_can(const struct dialect_read *r, enum dialect_f
 bool dialect_read_later(struct dialect_read *r, struct json v, const char *what);
 str dialect_read_path(struct dialect_read *r, struct json v);
 /* Warnings: code of BEHAVIOUR 5.13 and the path. */
+/* An unfinished last turn that ends in a call whose arguments are not whole: the call is_open. */
+void dialect_read_open(struct dialect_read *r);
 void dialect_read_note(struct dialect_read *r, const char *code, str text);
 void dialect_read_note_path(struct dialect_read *r, const char *code, struct json v);
 

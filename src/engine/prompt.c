@@ -135,9 +135,77 @@ static bool prompt_open(const struct prompt_model *m, struct job *j, const struc
     return ok;
 }
 
+static bool prompt_add_ids(struct tok_ids *ids, const int32_t *more, uint32_t count,
+                           struct api_error *e)
+{
+    if (!count || buf_add_bytes(&ids->bytes, more, count * sizeof *more))
+        return true;
+    return api_error_set(e, ERR_LIMIT, NULL, STR("inputs"), "inputs: more than %zu tokens",
+                         ids->bytes.size_max / sizeof *more);
+}
+
+/* The parts as this model would have written them; markup of its format may be control tokens. */
+static bool prompt_partial_text(const struct prompt_model *m, struct job *j,
+                                const struct prompt *behind, const struct api_partial *p,
+                                struct tok_ids *ids, struct api_error *e)
+{
+    const struct output_options o = reply_output(&j->reply, &j->rq, p->choice, behind->ids,
+                                                 behind->count);
+    struct buf text, marks;
+    struct err why;
+    buf_init(&text, TOK_TEXT_MAX);
+    buf_init(&marks, TOK_TEXT_MAX);
+    bool ok = output_partial_write(&o, &p->message, &text, &marks, &why);
+    size_t count = marks.len / sizeof(struct output_partial_mark);
+    struct tok_span *trusted = ok ? ARENA_ARRAY(&j->arena, struct tok_span, count) : NULL;
+    const struct output_partial_mark *mark = (const void *)marks.p;
+    for (size_t i = 0; trusted && i < count; i++)
+        trusted[i] = (struct tok_span){mark[i].from, mark[i].to};
+    const struct tok_text t = {.text = buf_view(&text), .trusted = trusted,
+                               .trusted_count = count};
+    if (ok && !trusted)
+        ok = err_set(&why, ERR_LIMIT, "request: out of its memory");
+    ok = ok && tok_encode(m->tok, &t, ids, &why);
+    buf_deinit(&text);
+    buf_deinit(&marks);
+    return ok || prompt_from(&why, "resume", e);
+}
+
+/* A turn that ends in a call is no text to go on from: templates show whole calls only. It leaves
+ * the messages, and prompt_add_open writes it as this model would have. NULL: there is none. */
+static const struct api_message *prompt_take_open(struct job *j)
+{
+    struct api_request *rq = &j->rq;
+    if (!rq->continue_last || rq->messages_count < 2)
+        return NULL;
+    const struct api_message *last = &rq->messages[rq->messages_count - 1];
+    if (last->parts_count == 0 || last->parts[last->parts_count - 1].kind != API_PART_CALL)
+        return NULL;
+    rq->messages_count--;
+    rq->continue_last = false;
+    return last;
+}
+
+static bool prompt_add_open(const struct prompt_model *m, struct job *j,
+                            const struct api_message *open, struct tok_ids *ids,
+                            struct api_error *e)
+{
+    struct prompt before = {tok_ids_data(ids), (uint32_t)tok_ids_count(ids)};
+    struct tok_ids more;
+    j->open_from = before.count;
+    j->reads_open = j->reply.goes_on_call = true;
+    tok_ids_init(&more, TOK_TEXT_MAX);
+    const struct api_partial p = {.message = *open};
+    bool ok = prompt_partial_text(m, j, &before, &p, &more, e) &&
+              prompt_add_ids(ids, tok_ids_data(&more), (uint32_t)tok_ids_count(&more), e);
+    tok_ids_deinit(&more);
+    return ok;
+}
+
 static bool prompt_messages(const struct prompt_model *m, struct job *j, struct tok_ids *ids,
                             struct api_error *e)
 {
+    const struct api_message *open = prompt_take_open(j);
     struct render_result r;
     struct tok_text text = {.add_special = true};
     struct err why;
@@ -164,7 +232,7 @@ static bool prompt_messages(const struct prompt_model *m, struct job *j, struct 
         return prompt_from(&why, "messages", e);
     if (text.add_special)
         prompt_drop_eos(m, ids);
-    return true;
+    return !open || prompt_add_open(m, j, open, ids, e);
 }
 
 static bool prompt_check_ids(const struct prompt_model *m, const int32_t *ids, uint32_t count,
@@ -176,15 +244,6 @@ static bool prompt_check_ids(const struct prompt_model *m, const int32_t *ids, u
                                  "inputs: token id from 0 to %u expected, got %d",
                                  vocab_count(m->vocab) - 1, ids[i]);
     return true;
-}
-
-static bool prompt_add_ids(struct tok_ids *ids, const int32_t *more, uint32_t count,
-                           struct api_error *e)
-{
-    if (!count || buf_add_bytes(&ids->bytes, more, count * sizeof *more))
-        return true;
-    return api_error_set(e, ERR_LIMIT, NULL, STR("inputs"), "inputs: more than %zu tokens",
-                         ids->bytes.size_max / sizeof *more);
 }
 
 static bool prompt_encode(const struct prompt_model *m, str text, bool special, bool add_special,
@@ -247,34 +306,6 @@ static bool prompt_check_length(struct job *j, uint32_t prompt, uint32_t begun, 
     return false;
 }
 
-/* The parts as this model would have written them; markup of its format may be control tokens. */
-static bool prompt_partial_text(const struct prompt_model *m, struct job *j,
-                                const struct api_partial *p, struct tok_ids *ids,
-                                struct api_error *e)
-{
-    const struct prompt *prompt = &j->prompts[p->choice / j->rq.n];
-    const struct output_options o = reply_output(&j->reply, &j->rq, p->choice, prompt->ids,
-                                                 prompt->count);
-    struct buf text, marks;
-    struct err why;
-    buf_init(&text, TOK_TEXT_MAX);
-    buf_init(&marks, TOK_TEXT_MAX);
-    bool ok = output_partial_write(&o, &p->message, &text, &marks, &why);
-    size_t count = marks.len / sizeof(struct output_partial_mark);
-    struct tok_span *trusted = ok ? ARENA_ARRAY(&j->arena, struct tok_span, count) : NULL;
-    const struct output_partial_mark *mark = (const void *)marks.p;
-    for (size_t i = 0; trusted && i < count; i++)
-        trusted[i] = (struct tok_span){mark[i].from, mark[i].to};
-    const struct tok_text t = {.text = buf_view(&text), .trusted = trusted,
-                               .trusted_count = count};
-    if (ok && !trusted)
-        ok = err_set(&why, ERR_LIMIT, "request: out of its memory");
-    ok = ok && tok_encode(m->tok, &t, ids, &why);
-    buf_deinit(&text);
-    buf_deinit(&marks);
-    return ok || prompt_from(&why, "resume", e);
-}
-
 /* By ids where the model is the same (the draws go on bit by bit), else by the text. */
 static bool prompt_partial(const struct prompt_model *m, struct job *j, struct tok_ids *scratch,
                            const struct api_partial *p, struct api_error *e)
@@ -292,7 +323,8 @@ static bool prompt_partial(const struct prompt_model *m, struct job *j, struct t
         return true;
     }
     tok_ids_clear(scratch);
-    if (!prompt_partial_text(m, j, p, scratch, e) || !prompt_take(j, scratch, &ids, e))
+    if (!prompt_partial_text(m, j, &j->prompts[p->choice / j->rq.n], p, scratch, e) ||
+        !prompt_take(j, scratch, &ids, e))
         return false;
     b->ids = ids.ids;
     b->count = ids.count;

@@ -71,6 +71,7 @@ struct job {
     /* From here on prompts[0] is what an unfinished turn (continue_last) had said: tokens of the
      * reply to the sampler, not to those who count. 0: there is none. */
     uint32_t open_from;
+    bool reads_open; /* ... and to the reader of the reply and its grammar: there is a call in it */
     struct prompt_source source;
     struct prompt_begun *begun; /* [api_request_choices(rq)] or NULL */
     struct constraint constraint; /* what the reply must be */

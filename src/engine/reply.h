@@ -22,6 +22,7 @@ struct reply {
     const struct output_tools *tools; /* NULL: none, or tool_choice none */
     enum output_begin begin;
     bool one_call;
+    bool goes_on_call; /* the prompt ends in a call */
     uint32_t think_tokens_max; /* API_THINK_ENDLESS */
     const int32_t *close_ids;  /* what ends a block of reasoning by force */
     uint32_t close_count;

@@ -153,6 +153,8 @@ static bool seq_count_settled(const struct seq *s, const struct prompt_begun *b,
     if (!ends)
         return err_set(e, ERR_LIMIT, "request: out of its memory");
     bool ok = output_init(&o, &read, &s->job->arena, e);
+    for (uint32_t i = j->open_from; ok && j->reads_open && i < p->count; i++)
+        ok = output_add(&o, seq_bytes(s, p->ids[i]));
     for (uint32_t i = 0; ok && i < b->count; i++) {
         uint64_t before = o.bytes_in;
         uint32_t count = 0;
@@ -190,6 +192,22 @@ static bool seq_feed_begun(struct seq *s, const struct prompt_begun *b, struct e
     return true;
 }
 
+/* The call that the request began: part of the prompt, and of what the reader has read. */
+static bool seq_read_open(struct seq *s, const struct prompt *p, struct err *e)
+{
+    bool ok = true;
+    for (uint32_t i = s->job->open_from; i < p->count && s->state != SEQ_STATE_DONE; i++) {
+        output_clear(&s->output);
+        if (!seq_follow(s, p->ids[i]))
+            return err_set(e, ERR_REQUEST, "messages: the unfinished call does not fit the tools "
+                           "of this request");
+        seq_read(s, p->ids[i], &ok);
+        if (!ok)
+            return err_set(e, ERR_MEMORY, "request: no memory for %u tokens", p->count);
+    }
+    return true;
+}
+
 bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_options *o,
               struct err *e)
 {
@@ -221,7 +239,8 @@ bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_op
     s->masks = o->masks;
     if (j->constraint.gram && !gram_mask_open(s->masks, j->constraint.gram, &s->gram, e))
         return false;
-    ok = !j->begun || seq_feed_begun(s, &j->begun[choice], e);
+    ok = (!j->reads_open || seq_read_open(s, p, e)) &&
+         (!j->begun || seq_feed_begun(s, &j->begun[choice], e));
     output_clear(&s->output);
     return ok;
 }

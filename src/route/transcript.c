@@ -127,6 +127,8 @@ static size_t transcript_add_event(struct transcript *t, struct transcript_choic
         p = transcript_call(c, ev->call.index);
         if (p)
             transcript_append(t, &p->text, ev->call.args);
+        else if (ev->call.args.len) /* of a call that the request began: not all of it is here */
+            t->is_visible = t->is_full = true;
         return ev->call.args.len;
     case API_EVENT_CALL_END:
         p = transcript_call(c, ev->call.index);
@@ -271,7 +273,8 @@ bool transcript_fill(const struct transcript_choice *c, uint32_t count, struct a
     for (uint32_t i = 0; i < count; i++) {
         const struct transcript_part *p = &c->parts[i];
         parts[i] = (struct api_part){.kind = p->kind, .text = buf_view(&p->text), .id = p->id,
-                                     .name = p->name, .name_space = p->name_space};
+                                     .name = p->name, .name_space = p->name_space,
+                                     .is_open = p->kind == API_PART_CALL && !p->is_closed};
     }
     m->parts = parts;
     m->parts_count = count;

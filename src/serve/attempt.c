@@ -569,7 +569,7 @@ static void attempt_on_error(struct attempt *a, const struct api_error *error)
     struct api_error e = {0};
     a->class_ = health_class_of(error);
     bool refuses_to_continue = a->class_ == HEALTH_CLASS_REQUEST && a->is_resumed;
-    if (refuses_to_continue)
+    if (refuses_to_continue && !a->needs.in_call) /* a call may be refused where text goes on */
         legs_cannot_continue(a->legs, at);
     if (!refuses_to_continue || a->why.err.code == ERR_NONE)
         attempt_keep_error(a, error); /* else the client would hear that its request is wrong */

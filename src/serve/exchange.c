@@ -444,6 +444,25 @@ static void exchange_tell_miss(struct exchange *x, const struct api_event *ev)
         metrics_miss(x->set->o.metrics, &x->m, reason);
 }
 
+/* The call that the request left open begins in this reply too, with its name: what follows are the
+ * rest of its arguments, and each protocol tells of calls only behind their begin. */
+static void exchange_tell_call(struct exchange *x, const struct api_event *ev)
+{
+    const struct api_request *rq = &x->rq;
+    if (ev->kind != API_EVENT_STARTED || !rq->continue_last || rq->messages_count == 0)
+        return;
+    const struct api_message *m = &rq->messages[rq->messages_count - 1];
+    const struct api_part *last = m->parts_count ? &m->parts[m->parts_count - 1] : NULL;
+    if (!last || last->kind != API_PART_CALL || !last->is_open)
+        return;
+    struct api_event begin = {.kind = API_EVENT_CALL_BEGIN,
+                              .call = {.id = last->id, .name = last->name,
+                                       .name_space = last->name_space}};
+    for (uint32_t i = 0; i + 1 < m->parts_count; i++)
+        begin.call.index += m->parts[i].kind == API_PART_CALL;
+    x->dialect->write_event(&x->out, x->st, 0, &begin);
+}
+
 /* A key sees the models that it may ask for. */
 static void exchange_filter(struct exchange *x, struct api_event *ev)
 {
@@ -525,6 +544,7 @@ void exchange_on_batch(void *ctx, const struct api_batch *b)
         exchange_tell_miss(x, &ev);
         if (!exchange_takes(x, &ev))
             x->dialect->write_event(&x->out, x->st, b->choice, &ev);
+        exchange_tell_call(x, &ev);
     }
     metrics_tokens(x->set->o.metrics, &x->m, ids_count, loop_ms());
     if (!was_queued || !exchange_refuse_late(x))

@@ -210,15 +210,17 @@ def anthropic_call(text):
 
 # ---------------------------------------------------------------- by a leg that can
 
-def test_a_call_is_continued_inside_its_arguments_by_a_leg_that_can(tmp_path):
-    """Cloud and our own engine have one model; the cloud goes silent in the middle of a call: what
-    comes out is the call that nobody disturbed."""
+@pytest.mark.parametrize("second", ["engine", "openai", "anthropic"])
+def test_a_call_is_continued_inside_its_arguments_by_a_leg_that_can(tmp_path, second):
+    """Cloud and second leg have one model: our own engine, or another shoal that is spoken to in
+    that protocol. The cloud goes silent in the middle of a call: what comes out is the call that
+    nobody disturbed."""
     homes = [tmp_path / n for n in ("cloud", "front")]
     for h in homes:
         h.mkdir()
     args = ("-model", CODER, "-ctx", "1024")
     with serving(homes[0], *args) as cloud:
-        name = cloud.model()
+        name, other = cloud.model(), "openai" if second == "engine" else second
         cuts = iter(())
         proxy = Proxy(cloud.port, "half_open", lambda: next(cuts))
         path = homes[1] / "config.yaml"
@@ -226,15 +228,22 @@ def test_a_call_is_continued_inside_its_arguments_by_a_leg_that_can(tmp_path):
             {"cloud": {"kind": "upstream", "dialect": "openai", "model": name, "can": ["tools"],
                        "url": f"http://127.0.0.1:{proxy.port}",
                        "deadlines": {"first_token": "60s", "gap": "2s"}},
-             "engine": {"kind": "engine", "model": name}},
-            [{"match": {"model": "cut"}, "legs": ["cloud", "engine"]}], QUIET))
-        with serving(homes[1], "-config", str(path), *args) as front:
+             "engine": {"kind": "engine", "model": name},
+             "shoal": {"kind": "upstream", "dialect": other, "continue": "shoal", "model": name,
+                       "can": ["tools"], "url": f"http://127.0.0.1:{cloud.port}",
+                       "deadlines": {"first_token": "60s", "gap": "60s"}}},
+            [{"match": {"model": "cut"}, "legs": ["cloud", "engine" if second == "engine"
+                                                  else "shoal"]}], QUIET))
+        with serving(homes[1], "-config", str(path),
+                     *(args if second == "engine" else ())) as front:
             for client in ("openai", "anthropic", "responses"):
                 def hear(model):
-                    r = front.post(PATHS[client], body_of(client, model, True, True), timeout=120)
+                    server = cloud if model == "whole" else front
+                    r = server.post(PATHS[client], body_of(
+                        client, name if model == "whole" else model, True, True), timeout=120)
                     return Heard(client, r, True), r.body
 
-                whole, _ = hear(name)
+                whole, _ = hear("whole")
                 assert [n for n, _ in whole.calls] == [FUNCTION["name"]], (client, whole.text)
                 for cut in (1500, 2300):  # bytes: `{"` and `{"city":` have come by then
                     cuts = iter([cut])

@@ -297,6 +297,113 @@ static void test_a_reader_hears_the_same_for_every_cut(void **state)
             round_trip(k, true, 5, API_DONE_EOS, step);
 }
 
+/* ---- Another shoal goes on inside a call ---- */
+
+/* The request of protocol k as its client writes it to a shoal, whose reply had come to `parts`. */
+static void write_resumed(size_t k, const struct api_request *rq, struct buf *out)
+{
+    const struct dialect *d = dialect_of(str_of(protocols[k].name));
+    const struct dialect_upstream leg = {.name = STR("leg"), .model = STR("m"),
+                                         .caps = API_CAP_ALL_, .how = DIALECT_CONTINUE_SHOAL};
+    struct dialect_client_state *st = calloc(1, d->client->state_size);
+    struct api_error e;
+    dialect_client_init(st, d, &leg, rq, (struct api_sink){NULL, NULL});
+    if (!d->client->write_request(out, st, &e))
+        fail_msg("%s: %s", d->name, e.err.text);
+    dialect_client_deinit(st);
+    free(st);
+}
+
+static void goes_on_inside(size_t k, const char *begun, const char *rest)
+{
+    struct api_part parts[] = {
+        {.kind = API_PART_TEXT, .text = STR("I look.")},
+        {.kind = API_PART_CALL, .id = STR("c_0"), .name = STR("f"), .text = STR("{\"a\":1}")},
+        {.kind = API_PART_CALL, .id = STR("c_1"), .name = STR("f"), .text = str_of(begun),
+         .is_open = true}};
+    const struct api_partial partial = {.message = {.role = API_ROLE_ASSISTANT, .parts = parts,
+                                                    .parts_count = countof(parts)}};
+    const struct api_resume resume = {.partials = &partial, .partials_count = 1};
+    struct play asked = {.features = ~0u}, p = {.features = ~0u};
+    struct reader r;
+    struct heard got;
+    struct buf body;
+    char want[128];
+    play_ok(&asked, protocols[k].target, k == 0
+            ? "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{"
+              "\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}"
+            : "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\""
+              "}],\"tools\":[{\"name\":\"f\",\"input_schema\":{\"type\":\"object\"}}]}");
+    asked.rq.resume = &resume;
+    asked.rq.dialect = STR("another");
+    buf_init(&body, 1 << 20);
+    write_resumed(k, &asked.rq, &body);
+    buf_add_byte(&body, 0);
+    play_ok(&p, protocols[k].target, body.p); /* the other shoal */
+    const struct api_message *m = &p.rq.messages[p.rq.messages_count - 1];
+    assert_true(p.rq.continue_last && m->parts_count == 3 && m->parts[2].is_open);
+    assert_true(str_eq_z(m->parts[2].text, begun) && str_eq_z(m->parts[1].text, "{\"a\":1}"));
+    play_started(&p);
+    play_event(&p, 0, (struct api_event){.kind = API_EVENT_CALL_BEGIN, .call = {
+        .index = 1, .id = m->parts[2].id, .name = m->parts[2].name}});
+    play_event(&p, 0, (struct api_event){.kind = API_EVENT_CALL_ARGS,
+                                         .call = {.index = 1, .args = str_of(rest)}});
+    play_event(&p, 0, (struct api_event){.kind = API_EVENT_CALL_END, .call = {.index = 1}});
+    play_call(&p, 2, "c_2", "{}");
+    play_usage(&p);
+    play_done(&p, 0, API_DONE_CALLS);
+    heard_init(&got, &asked.rq);
+    reader_init(&r, protocols[k].name, &asked.rq, &got);
+    dialect_client_deinit(r.st);
+    memset(r.st, 0, dialect_of(str_of(protocols[k].name))->client->state_size);
+    r.leg.how = DIALECT_CONTINUE_SHOAL;
+    dialect_client_init(r.st, dialect_of(str_of(protocols[k].name)), &r.leg, &asked.rq,
+                        (struct api_sink){heard_batch, &got});
+    reader_feed(&r, buf_view(&p.out));
+    if (r.bad || r.has_failed)
+        fail_msg("%s: %s", protocols[k].name, r.e.err.text);
+    snprintf(want, sizeof want, "%s][2 0 c_2 /f {}]", rest);
+    assert_true(str_eq_z(buf_view(&got.calls), want));
+    assert_int_equal(got.done[0].reason, API_DONE_CALLS);
+    reader_deinit(&r);
+    heard_deinit(&got);
+    buf_deinit(&body);
+    play_end(&p);
+    play_end(&asked);
+}
+
+static void test_another_shoal_says_only_the_rest_of_an_open_call(void **state)
+{
+    static const char args[] = "{\"city\":\"B\\\"ern {\",\"n\":[1,2]}";
+    char begun[sizeof args];
+    (void)state;
+    for (size_t cut = 0; cut + 1 < sizeof args; cut++) {
+        snprintf(begun, sizeof begun, "%.*s", (int)cut, args);
+        for (size_t k = 0; k < countof(protocols); k++)
+            if (k == 0 || strcmp(protocols[k].name, "anthropic") == 0)
+                goes_on_inside(k, begun, args + cut);
+    }
+}
+
+static void test_calls_that_are_told_whole_only_are_not_gone_on_in(void **state)
+{
+    const struct dialect_upstream leg = {.how = DIALECT_CONTINUE_SHOAL};
+    struct api_part part = {.kind = API_PART_CALL, .name = STR("f"), .is_open = true};
+    const struct api_partial partial = {.message = {.parts = &part, .parts_count = 1}};
+    const struct api_resume resume = {.partials = &partial, .partials_count = 1};
+    struct api_tool tool = {.kind = API_TOOL_FUNCTION, .name = STR("f")};
+    const struct api_request rq = {.resume = &resume, .tools = &tool, .tools_count = 1, .n = 1};
+    (void)state;
+    for (int is_custom = 0; is_custom < 2; is_custom++) {
+        tool.kind = is_custom ? API_TOOL_CUSTOM : API_TOOL_FUNCTION;
+        for (size_t k = 0; k < countof(protocols); k++) {
+            bool can = k < 2 && !is_custom; /* chat, anthropic */
+            const struct dialect *d = dialect_of(str_of(protocols[k].name));
+            assert_int_equal(d->client->can_continue(&leg, &rq), can);
+        }
+    }
+}
+
 /* ---- Words of other makers ---- */
 
 struct said {
@@ -493,6 +600,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reader_hears_what_its_protocols_writer_says),
         cmocka_unit_test(test_a_reader_hears_the_same_for_every_cut),
+        cmocka_unit_test(test_another_shoal_says_only_the_rest_of_an_open_call),
+        cmocka_unit_test(test_calls_that_are_told_whole_only_are_not_gone_on_in),
         cmocka_unit_test(test_what_upstreams_of_other_makers_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

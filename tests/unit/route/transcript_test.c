@@ -181,6 +181,16 @@ static void test_where_a_call_is_all_and_nobody_has_it_any_leg_begins_anew(void 
     assert_int_equal(transcript_resume(&t, &prefill, &a, &resume), TRANSCRIPT_FRESH);
 }
 
+static void test_the_rest_of_a_call_that_the_request_began_is_gone_on_from_by_nobody(void **state)
+{
+    (void)state;
+    one_choice(false);
+    started(7);
+    call(API_EVENT_CALL_ARGS, "1}");
+    assert_int_equal(transcript_resume(&t, &engine_other, &a, &resume), TRANSCRIPT_NO);
+    assert_int_equal(transcript_resume(&t, &shoal, &a, &resume), TRANSCRIPT_NO);
+}
+
 static void test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong(void **state)
 {
     (void)state;
@@ -243,6 +253,7 @@ int main(void)
         FRESH(test_an_upstream_goes_on_only_where_its_protocol_can),
         FRESH(test_a_call_that_nobody_has_goes_on_by_its_ids_or_is_made_again),
         FRESH(test_where_a_call_is_all_and_nobody_has_it_any_leg_begins_anew),
+        FRESH(test_the_rest_of_a_call_that_the_request_began_is_gone_on_from_by_nobody),
         FRESH(test_past_its_limit_nothing_is_resumed_and_nothing_is_wrong),
         FRESH(test_ids_of_another_model_replace_the_old_ones),
         FRESH(test_pieces_that_are_no_tokens_never_use_up_a_limit),
