@@ -409,6 +409,15 @@ void engine_leg_unpin(struct engine_leg *l, str name)
     (void)name;
 }
 
+/* Nothing is cached here. */
+bool engine_leg_drop(struct engine_leg *l, const struct api_drop *what, struct engine_leg_drop *d)
+{
+    (void)l;
+    (void)what;
+    (void)d;
+    return false;
+}
+
 str engine_leg_stats(const struct engine_leg *l)
 {
     (void)l;
