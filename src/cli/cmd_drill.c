@@ -597,8 +597,7 @@ static bool cmd_drill_run(struct cmd_context *c, struct err *e)
 
 static const struct cmd_flag cmd_drill_flags[] = {
     {.name = "faults", .value = "LIST", .spec = {.type = CONFIG_TYPE_LIST}, .is_repeatable = true,
-     .help = "refuse hang_header hang_body stall cut cut_late garbage rate_limit flap auth "
-             "crash crash_third wedge"},
+     .help = "which of those above; all"},
     {.name = "dialects", .value = "LIST", .spec = {.type = CONFIG_TYPE_LIST},
      .is_repeatable = true, .help = "ollama chat anthropic responses; all"},
     {.name = "live", .value = "LEG", .spec = {.type = CONFIG_TYPE_TEXT},
@@ -621,7 +620,9 @@ const struct cmd cmd_drill = {
             "for it. With another leg a client must get the whole text, without one\n"
             "its protocol's error, and never silence. Exit code 0: all passed.\n"
             "With -live the fault strikes requests of a running server; exit code 1: one failed\n"
-            "that had another leg.",
+            "that had another leg.\n\n"
+            "Faults of upstreams: refuse hang_header hang_body stall cut cut_late garbage\n"
+            "rate_limit flap auth; of an engine: crash crash_third wedge.",
     .flags = cmd_drill_flags,
     .flags_count = countof(cmd_drill_flags),
     .has_json = true,
