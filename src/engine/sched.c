@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#define SCHED_WEIGHT_TOOL 3u    /* of a conversation that is kept; a fork weighs 4 */
-#define SCHED_WEIGHT_SESSION 2u
 #define SCHED_TOLD_TOKENS 256u /* a prompt of so many is told of: its first token is not near */
 #define SCHED_PROGRESS_MS 250
 #define SCHED_EVENTS_OWN  (API_NOTES_MAX * 3 + 8) /* of one batch beside what a sequence says */
@@ -212,14 +210,12 @@ static void sched_fail(struct sched *s, struct job *j, const struct err *why)
     sched_refuse(s, j, &(struct api_error){.err = *why});
 }
 
-/* BEHAVIOUR 8.11: who waits for a tool is back in seconds, who named a session is expected. */
 static void sched_keep_last(struct sched *s, struct seq *q)
 {
     uint32_t node = sched_keep(s, q, true);
-    bool waits = q->done == API_DONE_CALLS, is_expected = q->job->rq.session.len > 0;
-    uint32_t weight = waits ? SCHED_WEIGHT_TOOL : is_expected ? SCHED_WEIGHT_SESSION : 1;
     if (node != KV_NODE_NONE)
-        kv_trie_weigh(s->o.trie, node, weight);
+        kv_trie_weigh(s->o.trie, node,
+                      sched_policy_weight(q->done, q->job->rq.session.len > 0));
 }
 
 /* Adds USAGE and DONE behind what the last step said; frees the job with its last choice. */

@@ -1,5 +1,7 @@
 #include "engine/sched_policy.h"
 
+#include "kv/kv_trie.h"
+
 /* --- the waiting line ---------------------------------------------------------------------- */
 
 static int sched_policy_class(const struct sched_waiting *w)
@@ -144,4 +146,12 @@ bool sched_policy_restores(const struct sched_restore *r)
     if (r->bytes_per_s <= 0 || r->tokens_per_s <= 0)
         return true;
     return r->bytes / r->bytes_per_s < r->tokens / r->tokens_per_s;
+}
+
+/* BEHAVIOUR 8.11: who waits for a tool is back in seconds, who named a session is expected. */
+uint32_t sched_policy_weight(enum api_done done, bool has_session)
+{
+    return done == API_DONE_CALLS ? KV_TRIE_WEIGHT_TOOL
+           : has_session          ? KV_TRIE_WEIGHT_SESSION
+                                  : 1;
 }

@@ -14,7 +14,7 @@
 #ifndef SHOAL_ENGINE_SCHED_POLICY_H
 #define SHOAL_ENGINE_SCHED_POLICY_H
 
-#include "api/api_request.h"
+#include "api/api_event.h"
 
 /* BEHAVIOUR 8.1, 8.2 */
 #define SCHED_POLICY_LIFT_MS 30000     /* so much waiting lifts a request one class */
@@ -76,6 +76,10 @@ struct sched_victim {
 /* The sequence that gives way, or count: none may. needs: whose growth finds no page; it goes
  * itself when everyone else is of a higher class. */
 uint32_t sched_policy_victim(const struct sched_victim *v, uint32_t count, uint32_t needs);
+
+/* ---- what is kept ---- */
+/* What a conversation weighs when its turn has ended: KV_TRIE_WEIGHT (kv/kv_trie.h). */
+uint32_t sched_policy_weight(enum api_done done, bool has_session);
 
 /* ---- a prefix in the tier ---- */
 struct sched_restore {

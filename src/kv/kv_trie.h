@@ -27,7 +27,11 @@
 
 #define KV_NODE_NONE UINT32_MAX
 #define KV_TRIE_SCOPES_MAX 65536u
+/* What a path is worth keeping (BEHAVIOUR 8.11): where conversations part; one that waits for a
+ * tool, and is back in seconds; one that named a session, and is expected; else 1. */
 #define KV_TRIE_WEIGHT_FORK 4u
+#define KV_TRIE_WEIGHT_TOOL 3u
+#define KV_TRIE_WEIGHT_SESSION 2u
 #define KV_TRIE_LOOK 16u   /* oldest leaves that an eviction chooses from */
 #define KV_TRIE_WALK 1024u /* ... among so many of the oldest nodes, if there is one at all */
 

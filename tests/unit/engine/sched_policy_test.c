@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "engine/sched_policy.h"
+#include "kv/kv_trie.h"
 
 static struct sched_waiting waiting(enum api_priority p, int64_t waited_ms, uint64_t order)
 {
@@ -196,6 +197,21 @@ static void test_of_equals_the_youngest_gives_way(void **state)
     assert_int_equal(sched_policy_victim(v, 2, 0), 1);
 }
 
+/* That weights of one age go in this order, kv_trie_test shows. */
+static void test_who_waits_for_a_tool_weighs_more_than_a_session_and_less_than_a_fork(void **state)
+{
+    (void)state;
+    for (int done = 0; done < API_DONE_COUNT_; done++)
+        for (int session = 0; session < 2; session++) {
+            uint32_t weight = sched_policy_weight((enum api_done)done, session);
+            assert_int_equal(weight, done == API_DONE_CALLS ? KV_TRIE_WEIGHT_TOOL
+                                     : session              ? KV_TRIE_WEIGHT_SESSION
+                                                            : 1);
+        }
+    assert_true(1 < KV_TRIE_WEIGHT_SESSION && KV_TRIE_WEIGHT_SESSION < KV_TRIE_WEIGHT_TOOL &&
+                KV_TRIE_WEIGHT_TOOL < KV_TRIE_WEIGHT_FORK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +229,8 @@ int main(void)
         cmocka_unit_test(test_a_low_one_in_need_goes_itself_before_a_high_one),
         cmocka_unit_test(test_a_step_that_nobody_waits_for_is_short_and_rests_by_its_share),
         cmocka_unit_test(test_of_equals_the_youngest_gives_way),
+        cmocka_unit_test(
+            test_who_waits_for_a_tool_weighs_more_than_a_session_and_less_than_a_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

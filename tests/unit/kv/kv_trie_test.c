@@ -318,7 +318,8 @@ static void test_a_heavy_prefix_outlives_a_light_one_of_the_same_age(void **stat
 static void test_who_waits_for_a_tool_outlives_a_session_and_that_one_who_named_none(void **state)
 {
     (void)state;
-    static const uint32_t weights[] = {KV_TRIE_WEIGHT_FORK, 3, 2, 1}; /* as sched gives them */
+    static const uint32_t weights[] = {KV_TRIE_WEIGHT_FORK, KV_TRIE_WEIGHT_TOOL,
+                                       KV_TRIE_WEIGHT_SESSION, 1};
     for (uint32_t turn = 0; turn < 4; turn++) {
         struct talk talks[4];
         for (uint32_t i = 0; i < 4; i++) {
