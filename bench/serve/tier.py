@@ -178,12 +178,13 @@ def part_fleet(options, folder):
                     ask(i)
             wall = time.monotonic() - begin
         shares = [warm / was * 100 for (warm, _), was in zip(got, cold)]
+        late = sorted(range(len(shares)), key=lambda i: -shares[i])[:5]
         print(f"fleet: {len(prompts)} contexts of {len(prompts[0])} tokens, "
               f"{'all at once' if is_together else 'one after another'}: cold p50 "
               f"{quantile(cold, 0.5) * 1e3:.0f} ms; first token p50 "
               f"{quantile([g for g, _ in got], 0.5) * 1e3:.0f} ms, share of cold p50 "
-              f"{quantile(shares, 0.5):.1f} %, worst {sorted(shares)[-1]:.1f}, "
-              f"{sorted(shares)[-2]:.1f} %; least cached "
+              f"{quantile(shares, 0.5):.1f} %, worst "
+              f"{', '.join(f'{shares[i]:.1f} % (number {i + 1})' for i in late)}; least cached "
               f"{min(n for _, n in got)}; {wall:.2f} s in all", flush=True)
 
 
