@@ -246,18 +246,10 @@ static void world_close(struct world *w)
     free(w);
 }
 
-void company_check(const struct company *c)
+/* The reply in one step, cut otherwise, on two threads: the truth is that of one. */
+static void check_threads(const struct company *c, const struct world *one)
 {
-    must(c->count && c->count <= SEQS);
-    struct world *one = world_open(c, 1), *two = world_open(c, 2);
-    find_truth(one);
-    check_prefixes(one);
-    if (c->is_long) {
-        check_chunks(one);
-        check_batches(one);
-    } else {
-        check_company(one, &(struct cut){.shift = 0});
-    }
+    struct world *two = world_open(c, 2);
     for (uint32_t s = 0; s < SEQS; s++) {
         memcpy(two->seq[s].logits, one->seq[s].logits,
                (size_t)ANSWERS * one->m.plan.vocab * sizeof(float));
@@ -267,8 +259,24 @@ void company_check(const struct company *c)
         check_batches(two);
     else
         check_company(two, &(struct cut){.shift = 1, .is_joined = true});
-    world_close(one);
     world_close(two);
+}
+
+void company_check(const struct company *c)
+{
+    must(c->count && c->count <= SEQS);
+    struct world *one = world_open(c, 1);
+    find_truth(one);
+    check_prefixes(one);
+    if (c->is_long) {
+        check_chunks(one);
+        check_batches(one);
+    } else {
+        check_company(one, &(struct cut){.shift = 0});
+    }
+    if (!c->is_one_thread)
+        check_threads(c, one);
+    world_close(one);
 }
 
 bool company_is_long(void)

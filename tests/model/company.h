@@ -25,6 +25,7 @@ struct company {
     const char *level; /* NULL: the best of this machine */
     enum act act;
     bool is_kv_int8;
+    bool is_one_thread; /* leaves the second thread out, and what is tried on it */
     uint32_t count;    /* the first so many sequences; the third is the first longer than a block */
     bool is_long;
 };

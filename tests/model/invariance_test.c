@@ -13,8 +13,8 @@
 #include "model/company.h"
 #include "model/model_run.h"
 
-/* All sequences at the best level; below it the first two, in the long tier all. Models of floats
- * are the same in every mode. */
+/* All sequences and two threads at the best level; below it the first two on one, in the long tier
+ * everything. Models of floats are the same in every mode. */
 static void check_act(enum act act, bool is_kv_int8)
 {
     bool has_bf16;
@@ -30,6 +30,7 @@ static void check_act(enum act act, bool is_kv_int8)
             struct company c = {.path = path, .level = machine_level_name((enum cpu_level)level),
                                 .act = act, .is_long = is_long,
                                 .is_kv_int8 = is_kv_int8,
+                                .is_one_thread = !is_long && level != best,
                                 .count = is_long || level == best ? COMPANY_SEQS : 2};
             snprintf(path, sizeof path, "build/tiny/%s.gguf", names[i]);
             company_check(&c);
