@@ -71,7 +71,7 @@ endif
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
         bench-serve bench-agents bench-route \
         bench-tok bench-grammar test-schema run install dist deb wheel clean \
-        soak kill-engine test-faults FORCE
+        soak soak-asan kill-engine test-faults FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/shoal ## build/shoal
@@ -359,6 +359,13 @@ test-faults: $(E2E_BINARIES) $(VENV)/ok models ## each cell of the fault table, 
 soak: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## half an hour of 100 agents and kills
 	$(PYTHON) bench/serve/serve.py -only soak -seconds $(or $(SOAK_SECONDS),1800) \
 	    $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
+
+# The same under ASan and UBSan, on a tiny model. What was freed is kept for a while by ASan: less
+# of it, so that memory can be seen to stay flat.
+soak-asan: $(BUILD)/bench/serve/stress tiny ## 5 minutes of it under ASan: no error, no leak
+	+@$(call sanitized,asan) SAN="$(ASAN_FLAGS)" $(BUILD)/asan/shoal
+	ASAN_OPTIONS=quarantine_size_mb=8 $(PYTHON) bench/serve/serve.py -only soak -ctx 2048 \
+	    -shoal $(BUILD)/asan/shoal -seconds $(or $(SOAK_SECONDS),300) $(BUILD)/tiny/llama.gguf
 
 # The soak with an end after so many kills, of which not even a refusal may come.
 kill-engine: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## kill -9 of the engine: KILLS=20

@@ -5,7 +5,7 @@ Both serve the same file with the same number of threads and stay up; `shoal ben
 both the same load in turns, so one of them computes at a time. Then what only shoal promises is
 measured: CPU of the endpoint per streamed event, idle connections, a burst against a full queue.
 Prints a table for docs/NUMBERS.md; -only NAMES picks parts (streams forked returning endpoint idle
-burst soak), -rounds how often the streams are repeated.
+burst soak), -rounds how often the streams are repeated, -shoal another binary, e.g. one with ASan.
 """
 import argparse
 import contextlib
@@ -21,7 +21,6 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-SHOAL = os.path.join(ROOT, "build", "shoal")
 STRESS = os.path.join(ROOT, "build", "bench", "serve", "stress")
 PARTS = ("streams", "forked", "returning", "endpoint", "idle", "burst", "soak")
 PEER_SLOTS = 32
@@ -66,11 +65,19 @@ def wait_ready(process, url, log):
         sys.exit(f"serve: {url} does not get ready:\n{f.read()[-2000:]}")
 
 
+@contextlib.contextmanager
 def shoal_server(options, folder, env=None):
-    command = [SHOAL, "serve", "-addr", "127.0.0.1:PORT", "-ctx", "4096", "-slots", "32",
-               "-threads", str(options.threads), options.model]
+    """Yields (process, url). Whoever leaks, or is told off by a sanitizer, ends the whole run."""
+    command = [options.shoal, "serve", "-addr", "127.0.0.1:PORT", "-ctx", str(options.ctx),
+               "-slots", "32", "-threads", str(options.threads), options.model]
     env = {**(env or {}), "HOME": folder}  # a library without other models
-    return serving(command, "/ready", os.path.join(folder, "shoal.log"), env=env)
+    log = os.path.join(folder, "shoal.log")
+    with serving(command, "/ready", log, env=env) as (process, url):
+        yield process, url
+    with open(log, encoding="utf-8", errors="replace") as f:
+        text = f.read()
+    if process.returncode or "Sanitizer" in text or "runtime error:" in text:
+        sys.exit(f"serve: shoal ended with {process.returncode}:\n{text[-6000:]}")
 
 
 def peer_server(options, folder):
@@ -81,14 +88,20 @@ def peer_server(options, folder):
 
 
 def name_of(url):
-    with urllib.request.urlopen(f"{url}/v1/status", timeout=5) as answer:
-        return json.load(answer)["models"][0]["name"]
+    """Of the one model; a slow build takes a while until it is listed."""
+    for _ in range(100):
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as answer:
+            rows = json.load(answer)["data"]
+        if rows:
+            return rows[0]["id"]
+        time.sleep(0.1)
+    sys.exit("serve: no model is listed")
 
 
-def against(urls, *args):
+def against(urls, options, *args):
     """The peer takes any name, so both get the first one's."""
-    done = subprocess.run([SHOAL, "bench", "-against", ",".join(urls), "-json", name_of(urls[0]),
-                           *args],
+    done = subprocess.run([options.shoal, "bench", "-against", ",".join(urls), "-json",
+                           name_of(urls[0]), *args],
                           stdout=subprocess.PIPE, check=False, timeout=1800)
     if not done.stdout:
         sys.exit("serve: no result")
@@ -112,8 +125,8 @@ def show(name, targets, key, is_less_better, goal):
 def streams(urls, options):
     for agents, goal in ((1, 1.0), (8, 1.5), (32, 1.5)):
         rounds = max(1, options.rounds if agents < 32 else (options.rounds + 1) // 2)
-        targets = against(urls, "-agents", str(agents), "-prompt-tokens", "256", "-out", "64",
-                          "-rounds", str(rounds))
+        targets = against(urls, options, "-agents", str(agents), "-prompt-tokens", "256", "-out",
+                          "64", "-rounds", str(rounds))
         name = f"{agents} streams, 256 + 64, {rounds} rounds"
         show(f"{name}: tokens/s", targets, "tokens_per_s", False, goal)
         show(f"{name}: first token p50, ms", targets, "first_token_p50_ms", True, 1.0)
@@ -121,17 +134,15 @@ def streams(urls, options):
 
 
 def forked(urls, options):
-    del options
-    targets = against(urls, "-scenario", "forked", "-agents", "16", "-prompt-tokens", "2048",
-                      "-out", "64", "-rounds", "1")
+    targets = against(urls, options, "-scenario", "forked", "-agents", "16", "-prompt-tokens",
+                      "2048", "-out", "64", "-rounds", "1")
     show("16 agents, one prefix of 2048: all finished, s", targets, "wall_s", True, 0.4)
     show("  the same: cached, %", targets, "cached_percent", False, 1.0)
 
 
 def returning(urls, options):
-    del options
     for name, target in zip(("shoal", "peer"),
-                            against(urls, "-scenario", "returning", "-agents", "1",
+                            against(urls, options, "-scenario", "returning", "-agents", "1",
                                     "-prompt-tokens", "2048", "-out", "16", "-rounds", "2")):
         cold, warm = target["first_token_p50_ms"], target["later_token_p50_ms"]
         print(f"  returning agent, 2048 tokens: {name:<14} cold {cold:.0f} ms   back {warm:.1f} ms"
@@ -146,21 +157,20 @@ def cpu_ns(pid):
     return total
 
 
-def endpoint_load(url, process, agents, out):
+def endpoint_load(url, options, process, agents, out):
     """CPU time of the endpoint and what clients saw of one load."""
     before = cpu_ns(process.pid)
-    (target,) = against([url], "-agents", str(agents), "-prompt-tokens", "32", "-out", str(out),
-                        "-rounds", "1")
+    (target,) = against([url], options, "-agents", str(agents), "-prompt-tokens", "32", "-out",
+                        str(out), "-rounds", "1")
     return (cpu_ns(process.pid) - before) / 1000, target["events"]
 
 
 def endpoint(urls, options, process):
     """The endpoint's own CPU time by event: what long replies take more than short ones, so that
     accepting, parsing and logging a request are told apart."""
-    del options
     for agents in (1, 16):
-        short_us, short_events = endpoint_load(urls[0], process, agents, 8)
-        long_us, long_events = endpoint_load(urls[0], process, agents, 136)
+        short_us, short_events = endpoint_load(urls[0], options, process, agents, 8)
+        long_us, long_events = endpoint_load(urls[0], options, process, agents, 136)
         us = (long_us - short_us) / (long_events - short_events)
         rest = (short_us - us * short_events) / (agents + 2)  # two measure the length of a word
         print(f"  endpoint CPU, {agents:>2} streams: {us:.1f} us per event (goal <= 50), "
@@ -178,8 +188,10 @@ def stress(mode, url, *args):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
+    parser.add_argument("-shoal", default=os.path.join(ROOT, "build", "shoal"))
     parser.add_argument("-peer", help="llama-server; without it shoal alone is measured")
     parser.add_argument("-rounds", type=int, default=3)
+    parser.add_argument("-ctx", type=int, default=4096)
     parser.add_argument("-seconds", type=int, default=120, help="of the soak")
     parser.add_argument("-kills", type=int, help="the soak ends after so many of the engine")
     parser.add_argument("-threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -193,7 +205,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         print(f"{os.path.basename(options.model)}, {options.threads} threads, "
-              f"{subprocess.check_output([SHOAL, 'version']).decode().splitlines()[0]}")
+              f"{subprocess.check_output([options.shoal, 'version']).decode().splitlines()[0]}")
         process, url = stack.enter_context(shoal_server(options, folder))
         urls = [url]
         with contextlib.ExitStack() as inner:
