@@ -420,6 +420,7 @@ static bool library_find_path(const struct library *l, str name, struct arena *a
         .file_name = base,
         .source = LIBRARY_SOURCE_DIR,
         .is_safetensors = library_is_safetensors(path, &info, a),
+        .is_directory = info.is_dir && !library_is_safetensors(path, &info, a),
         .size = info.size,
         .modified_ns = info.mtime_ns,
     };

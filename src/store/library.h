@@ -35,6 +35,7 @@ struct library_entry {
     str file_name;
     enum library_source source;
     bool is_safetensors; /* a directory with config.json */
+    bool is_directory;   /* any other one: a path that was asked for, and no model */
     str broken;          /* why it cannot be used; empty: it can */
     bool is_partial;     /* a download that is not finished; broken says so too */
     uint64_t size;       /* of all pieces */

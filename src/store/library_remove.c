@@ -1,11 +1,14 @@
 #include "store/library_remove.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "store/pull_state.h"
 
 /* Which program's own command removes a model of its store. */
 static bool library_remove_foreign(const struct library_entry *m, struct err *e)
@@ -21,8 +24,10 @@ static bool library_remove_foreign(const struct library_entry *m, struct err *e)
         return err_set(e, ERR_REQUEST, "%.*s belongs to LM Studio: delete it under My Models",
                        STR_ARG(m->name));
     case LIBRARY_SOURCE_DIR:
-        return err_set(e, ERR_REQUEST, "%.*s is not in our store: `rm '%.*s'`", STR_ARG(m->name),
-                       STR_ARG(m->path));
+        return m->is_directory
+                   ? err_set(e, ERR_REQUEST, "%.*s: is a directory, not a model", STR_ARG(m->path))
+                   : err_set(e, ERR_REQUEST, "%.*s is not in our store: `rm %s'%.*s'`",
+                             STR_ARG(m->name), m->is_safetensors ? "-r " : "", STR_ARG(m->path));
     case LIBRARY_SOURCE_SHOAL:
         break;
     }
@@ -44,6 +49,19 @@ static bool library_remove_is_below(str store, str path, struct arena *a)
     return ok;
 }
 
+/* Is a pull at work on it? It would go on with files that have no names any more. */
+static bool library_remove_is_fetched(str path)
+{
+    str name;
+    if (!pull_state_name(file_base_name(path), &name))
+        return false;
+    int fd = open(path.p, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool is_held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return is_held;
+}
+
 bool library_remove(const struct library_entry *m, str store, struct arena *a, struct err *e)
 {
     const str *files;
@@ -60,6 +78,10 @@ bool library_remove(const struct library_entry *m, str store, struct arena *a, s
     } else if (!library_files(m, a, &files, &count, e)) {
         return false;
     }
+    for (uint32_t i = 0; i < count; i++)
+        if (library_remove_is_fetched(files[i]))
+            return err_set(e, ERR_REQUEST, "%.*s: a pull is fetching it: stop that first",
+                           STR_ARG(m->name));
     for (uint32_t i = 0; i < count; i++) {
         if (!library_remove_is_below(store, files[i], a))
             return err_set(e, ERR_REQUEST, "%.*s is not below %.*s", STR_ARG(files[i]),

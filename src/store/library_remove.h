@@ -4,7 +4,7 @@
  * Not:       finding the entry (library), whether somebody has it loaded (the caller).
  * Invariant: nothing outside our store is deleted: other programs' models are refused with their
  *            own command, a file whose directory lies elsewhere is refused, of a link only the link
- *            goes.
+ *            goes. What a running pull holds stays.
  * Thread:    any; it may wait for the disk.
  */
 #ifndef SHOAL_STORE_LIBRARY_REMOVE_H
@@ -13,7 +13,8 @@
 #include "store/library.h"
 
 /* All pieces of a set, what a pull has left, or the directory of a safetensors model. ERR_REQUEST:
- * it is not in the store; ERR_IO names the file that stays, those before it are gone. */
+ * it is not in the store, or a pull is fetching it; ERR_IO names the file that stays, those before
+ * it are gone. */
 bool library_remove(const struct library_entry *m, str store, struct arena *a,
                     struct err *e) BASE_USE_RESULT;
 

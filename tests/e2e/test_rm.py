@@ -115,6 +115,32 @@ def test_an_unfinished_download_is_listed_refused_and_removed(shoal, store, home
     assert [n for n in os.listdir(store) if n not in (".pulled", ".checked")] == []
 
 
+def test_what_a_pull_is_fetching_stays(shoal, store, home):
+    data = gguf(4 * PIECE)
+    with Hub() as hub:
+        hub.add("o/r", {"m.Q4_K_M.gguf": data})
+        hub.rate = 100_000
+        run = start(home, hub, "o/r")
+        wait_for_marks(store, 1)
+        done = shoal("rm", "m.Q4_K_M")
+        hub.rate = 0
+        out, errors = run.communicate(timeout=60)
+    assert (done.returncode, done.stdout) == (1, "") and "a pull is fetching it" in done.stderr
+    assert run.returncode == 0 and out, errors
+    assert (store / "m.Q4_K_M.gguf").read_bytes() == data
+
+
+def test_a_directory_is_no_model_and_nobody_is_told_to_delete_it(shoal, home):
+    for path in ("/", str(home)):
+        done = shoal("rm", path)
+        text = f"shoal: {path}: is a directory, not a model\n"
+        assert (done.returncode, done.stderr) == (1, text)
+    (home / "st").mkdir()
+    put(home / "st", "config.json", "model.safetensors")
+    done = shoal("rm", str(home / "st"))
+    assert done.returncode == 1 and f"`rm -r '{home}/st'`" in done.stderr
+
+
 def test_an_update_in_progress_leaves_the_old_model_usable(shoal, store, home):
     with Hub() as hub:
         hub.add("o/r", {"m.gguf": gguf(2 * PIECE)})
