@@ -350,7 +350,7 @@ test-schema: $(BUILD)/shoal $(VENV)/ok models ## structured output: 400 replies 
 test-long: ## the full product of the numerics contract, many seeds: hours
 	@$(MAKE) --no-print-directory -j$$(nproc) $(QUICK) $(TINY) $(REAL) tiny models
 	@$(RUN_TESTS) -tier long $(KERN) $(TINY) $(REAL) $(SIM)
-	@PULL_KILLS=200 $(E2E)/test_pull.py -k killed
+	@PULL_KILLS=2000 $(E2E)/test_pull.py -k killed
 
 test-faults: $(E2E_BINARIES) $(VENV)/ok models ## each cell of the fault table, and 150 agents
 	FAULTS=all FLEET_AGENTS=150 $(PYTEST) -s --durations=5 tests/e2e/test_fault_table.py \

@@ -32,7 +32,8 @@ struct hub_net_call {
     struct hub_net_head head;
     int hops;
     bool is_told; /* on_head has run: this hop is the last one */
-    uint64_t ignored; /* bytes of a redirect's body */
+    uint64_t ignored; /* bytes of a redirect's body, which began to come then */
+    int64_t ignored_since_ms;
     struct err why_ended; /* a hop that could not be made */
     char url[HUB_NET_URL_MAX + 1], location[HUB_NET_URL_MAX + 1];
     char content_type[HUB_NET_TEXT_MAX], etag[HUB_NET_TEXT_MAX], modified[HUB_NET_TEXT_MAX];
@@ -158,6 +159,7 @@ static void hub_net_on_head(void *ctx, int status)
     struct hub_net_call *call = ctx;
     struct hub_net_head *h = &call->head;
     h->status = status;
+    call->ignored_since_ms = loop_ms();
     if (hub_net_is_redirect(call))
         return;
     call->is_told = true;
@@ -177,7 +179,8 @@ static void hub_net_on_bytes(void *ctx, str bytes)
         return;
     }
     call->ignored += bytes.len;
-    if (call->ignored > HUB_NET_REDIRECT_BODY_MAX) {
+    if (call->ignored > HUB_NET_REDIRECT_BODY_MAX ||
+        loop_ms() - call->ignored_since_ms > call->n->o.idle_ms) {
         err_set(&call->why_ended, ERR_UPSTREAM, "a redirect with a body without end");
         http_client_cancel(call->http);
         call->http = NULL;
@@ -388,6 +391,8 @@ struct hub_net_answer {
     struct hub_net_head head; /* its texts are copied */
     char host[256];
     bool has_ended, has_failed, is_broken; /* broken: why is final, no retry */
+    uint64_t window_at; /* out->len when the window began; 0 ms: no head yet */
+    int64_t window_ms;
     struct err why;
 };
 
@@ -402,6 +407,8 @@ static void hub_net_on_ask_head(void *ctx, const struct hub_net_head *h)
 {
     struct hub_net_answer *x = ctx;
     x->head = *h;
+    x->window_ms = loop_ms();
+    x->window_at = x->out->len;
     hub_net_keep(x->host, sizeof x->host, h->host);
     x->head.host = str_of(x->host);
     if (h->status / 100 != 2)
@@ -426,6 +433,25 @@ static void hub_net_on_ask_bytes(void *ctx, str bytes)
                 x->q->size_max);
         hub_net_break(x);
     }
+}
+
+/* Bytes that trickle are a stall: each one would begin the time of silence anew. Of a refusal the
+ * status is enough, however long its page is. */
+static void hub_net_watch_answer(struct hub_net_answer *x)
+{
+    int64_t span = x->call->n->o.idle_ms, now = loop_ms();
+    if (!x->window_ms || now - x->window_ms < span)
+        return;
+    if ((int64_t)(x->out->len - x->window_at) * 1000 < HUB_NET_RATE_MIN * span) {
+        x->has_ended = true;
+        x->has_failed = x->head.status / 100 == 2;
+        err_set(&x->why, ERR_DEADLINE, "%s: hardly anything came for %lld s", x->host,
+                (long long)(span / 1000));
+        hub_net_cancel(x->call);
+        x->call = NULL;
+    }
+    x->window_ms = now;
+    x->window_at = x->out->len;
 }
 
 static void hub_net_on_ask_end(void *ctx, const struct err *why)
@@ -476,11 +502,14 @@ static bool hub_net_try(struct hub_net *n, struct hub_net_answer *x, str url, st
         .first = q->first, .last = q->first + q->size - 1};
     if (!hub_net_start(n, &x->call, &r, e))
         return false;
-    while (!x->has_ended)
+    while (!x->has_ended) {
         if (!hub_net_turn(n, 100, e)) {
             hub_net_cancel(x->call);
             return false;
         }
+        if (!x->has_ended)
+            hub_net_watch_answer(x);
+    }
     return true;
 }
 

@@ -20,6 +20,7 @@
 #define HUB_NET_HOPS_MAX 6
 #define HUB_NET_WAIT_MAX_S 60
 #define HUB_NET_WAITS_MAX 5
+#define HUB_NET_RATE_MIN 1024 /* bytes a second of a connection; below it is a stall */
 #define HUB_NET_RETRIES 5 /* after 1, 2, 4, 8, 16 times retry_ms */
 
 struct loop;

@@ -37,13 +37,13 @@ static bool hub_ref_bad(struct err *e, const char *what, str text)
                    STR_ARG(str_sub(text, 0, 60)));
 }
 
-static bool hub_ref_take_repo(struct hub_ref *out, str text, struct err *e)
+static bool hub_ref_take_repo(struct hub_ref *out, str repo, str text, struct err *e)
 {
-    size_t at = str_find_byte(text, '/');
-    if (at == STR_NONE || !hub_ref_is_name(str_sub(text, 0, at)) ||
-        !hub_ref_is_name(str_from(text, at + 1)))
+    size_t at = str_find_byte(repo, '/');
+    if (at == STR_NONE || !hub_ref_is_name(str_sub(repo, 0, at)) ||
+        !hub_ref_is_name(str_from(repo, at + 1)))
         return hub_ref_bad(e, "reference", text);
-    out->repo = text;
+    out->repo = repo;
     return true;
 }
 
@@ -63,7 +63,7 @@ static bool hub_ref_parse_plain(struct hub_ref *out, str text, struct err *e)
         if (!hub_ref_is_revision(out->revision))
             return hub_ref_bad(e, "revision", out->revision);
     }
-    return hub_ref_take_repo(out, str_sub(head, 0, at), e);
+    return hub_ref_take_repo(out, str_sub(head, 0, at), text, e);
 }
 
 static bool hub_ref_is_host(str host)
@@ -81,7 +81,7 @@ static bool hub_ref_parse_path(struct hub_ref *out, str path, str text, struct e
     if (!str_split(&rest, '/', &owner) || !str_split(&rest, '/', &name))
         return hub_ref_bad(e, "address", text);
     str repo = str_view(owner.p, (size_t)(name.p + name.len - owner.p));
-    if (!hub_ref_take_repo(out, repo, e))
+    if (!hub_ref_take_repo(out, repo, text, e))
         return false;
     if (!rest.len)
         return true; /* the page of the repository itself */
@@ -159,9 +159,12 @@ bool hub_ref_base(str *out, str path, struct err *e)
         why = "is longer than 240 bytes";
     else if (str_utf8_valid(base) != base.len)
         why = "is not UTF-8";
-    for (size_t i = 0; i < base.len && !why; i++)
-        if ((unsigned char)base.p[i] < 0x20 || base.p[i] == 0x7f || base.p[i] == '\\')
+    for (size_t i = 0; i < base.len && !why; i++) {
+        unsigned char c = (unsigned char)base.p[i];
+        bool is_c1 = i > 0 && (unsigned char)base.p[i - 1] == 0xc2 && c < 0xa0; /* U+0080 to 9F */
+        if (c < 0x20 || c == 0x7f || c == '\\' || is_c1)
             why = "holds a control character or a backslash";
+    }
     if (why)
         return err_set(e, ERR_FORMAT, "hub: the name \"%.*s\" %s", STR_ARG(str_sub(path, 0, 60)),
                        why);

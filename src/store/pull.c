@@ -357,12 +357,12 @@ static void pull_on_file(void *ctx, enum pull_file_phase phase, uint64_t receive
                                              : PULL_FETCH);
 }
 
-static bool pull_fetch_part(struct pull *p, struct pull_part *part, bool is_announcement)
+static struct pull_file_options pull_part_options(struct pull *p, const struct pull_part *part,
+                                                  const struct hub_net_query *q)
 {
-    struct hub_net_query q = pull_query(p, HUB_NET_FILE, part->file->path);
-    struct pull_file_options o = {
+    return (struct pull_file_options){
         .net = p->net,
-        .query = &q,
+        .query = q,
         .file = part->file,
         .dir = part->dir,
         .name = part->name,
@@ -374,7 +374,30 @@ static bool pull_fetch_part(struct pull *p, struct pull_part *part, bool is_anno
         .on_progress = pull_on_file,
         .ctx = p,
     };
-    return is_announcement ? pull_file_announce(&o, p->e) : pull_file_run(&o, p->e);
+}
+
+static bool pull_announce_part(struct pull *p, const struct pull_part *part)
+{
+    struct hub_net_query q = pull_query(p, HUB_NET_FILE, part->file->path);
+    struct pull_file_options o = pull_part_options(p, part, &q);
+    return pull_file_announce(&o, p->e);
+}
+
+/* What another pull put there meanwhile is looked at like what was there before. */
+static bool pull_fetch_part(struct pull *p, struct pull_part *part)
+{
+    struct hub_net_query q = pull_query(p, HUB_NET_FILE, part->file->path);
+    struct pull_file_options o = pull_part_options(p, part, &q);
+    for (int i = 0; i < 3 && !part->item.is_there; i++) {
+        enum pull_file_end end = pull_file_run(&o, p->e);
+        if (end != PULL_FILE_OTHER)
+            return end == PULL_FILE_DONE;
+        pull_record_read(&p->record, p->o->store, p->a);
+        if (!pull_look(p, part))
+            return false;
+    }
+    return part->item.is_there || err_set(p->e, ERR_REQUEST, "%.*s: other pulls replace it all the "
+                                          "time", STR_ARG(part->name));
 }
 
 static bool pull_record_all(struct pull *p)
@@ -399,7 +422,7 @@ static bool pull_record_all(struct pull *p)
 static bool pull_fetch_all(struct pull *p)
 {
     for (uint32_t i = 0; i < p->parts_count; i++)
-        if (!p->parts[i].item.is_there && !pull_fetch_part(p, &p->parts[i], true))
+        if (!p->parts[i].item.is_there && !pull_announce_part(p, &p->parts[i]))
             return false;
     for (uint32_t i = 0; i < p->parts_count; i++) {
         struct pull_part *part = &p->parts[i];
@@ -408,7 +431,7 @@ static bool pull_fetch_all(struct pull *p)
         p->progress.file_number = i + 1;
         p->progress.file_size = part->file->size;
         p->progress.file_done = 0;
-        if (!part->item.is_there && !pull_fetch_part(p, part, false))
+        if (!part->item.is_there && !pull_fetch_part(p, part))
             return false;
         p->before += part->file->size;
         p->progress.done = p->before;

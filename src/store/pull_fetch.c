@@ -10,7 +10,6 @@
 #include "store/pull_disk.h"
 #include "wire/loop.h"
 
-#define PULL_FETCH_RATE_MIN 1024    /* bytes a second of a connection; below it is a stall */
 #define PULL_FETCH_PROGRESS 65536u  /* so many bytes make a failed try a successful one */
 #define PULL_FETCH_SAVE_MS 5000     /* so often unfinished pieces are written down */
 #define PULL_FETCH_PASSES 2 /* over all pieces, when nothing tells why the sha256 is wrong */
@@ -71,6 +70,8 @@ struct pull_fetch_job {
     uint64_t received;
     uint32_t scan_from; /* no piece below is FREE */
     bool is_probed, wants_restart, is_hashed, is_good, is_saving, is_reread;
+    bool is_resumed; /* bytes of an earlier run are there */
+    bool has_answer; /* one of this run; unlike is_probed it stays */
     bool is_comparing;  /* the sha256 was wrong: every piece once more, over new connections */
     bool is_rehashing;
     uint32_t compared, replaced, pass;
@@ -141,7 +142,8 @@ static void pull_fetch_judge(struct pull_slot *s, const struct hub_net_head *h)
     }
 }
 
-/* Without a sha256 the answers themselves say whether it is still the same file. */
+/* Without a sha256 the answers themselves say whether it is still the same file. Where they say
+ * nothing, the pieces of one run have to go together: all are asked for by the same commit. */
 static void pull_fetch_validate(struct pull_slot *s, const struct hub_net_head *h)
 {
     struct pull_fetch_job *f = s->f;
@@ -151,14 +153,16 @@ static void pull_fetch_validate(struct pull_slot *s, const struct hub_net_head *
         return;
     bool is_same = st->etag.len && h->etag.len ? str_eq(st->etag, h->etag)
                                                : str_eq(st->modified, h->modified) && has_any;
-    if ((st->etag.len || st->modified.len) ? !is_same : f->received > 0) {
+    bool is_first = !f->has_answer;
+    f->has_answer = true;
+    if ((st->etag.len || st->modified.len) ? !is_same : is_first && f->is_resumed) {
         hub_net_note(f->o->net, "%.*s: starting over: %s", STR_ARG(st->path),
                      has_any ? "the hub has another version of it now"
                              : "nothing tells whether it is still the same file");
         f->wants_restart = true;
         return;
     }
-    if (f->is_probed || st->etag.len || st->modified.len)
+    if (!is_first || st->etag.len || st->modified.len)
         return;
     st->etag = arena_copy(f->o->arena, h->etag);
     st->modified = arena_copy(f->o->arena, h->modified);
@@ -484,7 +488,7 @@ static void pull_fetch_watch(struct pull_fetch_job *f, struct pull_slot *s, int6
     int64_t span = f->o->idle_ms;
     if (!s->is_used || s->has_ended || now - s->window_ms < span)
         return;
-    if ((int64_t)(s->at - s->window_at) * 1000 < PULL_FETCH_RATE_MIN * span) {
+    if ((int64_t)(s->at - s->window_at) * 1000 < HUB_NET_RATE_MIN * span) {
         s->how = PULL_AGAIN;
         err_set(&s->why, ERR_DEADLINE, "%.*s: hardly anything came for %lld s",
                 STR_ARG(f->s->path), (long long)(span / 1000));
@@ -686,6 +690,7 @@ static bool pull_fetch_init(struct pull_fetch_job *f, const struct pull_fetch_op
             f->pieces[i].state = PULL_PIECE_DONE;
     }
     f->received = pull_state_received(f->s);
+    f->is_resumed = f->received > 0;
     return pull_disk_open(&f->disk, f->s, o->part_fd, o->state_fd, e) &&
            loop_watch_open(&f->watch, hub_net_loop(o->net), pull_disk_fd(f->disk),
                            pull_fetch_on_disk, f, e);

@@ -5,7 +5,8 @@
  *            tokens (hub_net).
  * Invariant: only bytes of an answer that is exactly what was asked for are written, at their own
  *            place. It ends with DONE only after the whole file has the expected sha256, or, where
- *            the hub publishes none, the expected size from answers with one validator.
+ *            the hub publishes none, the expected size from answers with one validator, or, where
+ *            the answers have none, from the answers of one run.
  * Thread:    hub_net's.
  * Limits:    PULL_FETCH_SLOTS connections; PULL_FETCH_ROUNDS rounds of retries a piece.
  */

@@ -20,6 +20,7 @@ struct pull_file {
     str final_path, part_path, state_path;
     int state_fd, part_fd, dir_fd;
     bool has_waited;
+    bool is_same; /* whom we waited for fetched what we want, said the journal */
     struct pull_state state;
 };
 
@@ -141,15 +142,18 @@ static bool pull_file_is_ours(const struct pull_file *p)
 
 static void pull_file_watch_other(struct pull_file *p)
 {
-    struct pull_state s = {0};
+    struct pull_state s = {0}, want;
     struct err e;
     size_t end = 0, used = p->arena.bytes_used;
     if (!p->has_waited)
         hub_net_note(p->o->net, "%.*s: another pull fetches it; showing its progress",
                      STR_ARG(p->o->name));
     p->has_waited = true;
-    if (used < PULL_FILE_ARENA_MAX / 2 && pull_file_read_state(p, &s, &end, &e) && end)
-        p->o->on_progress(p->o->ctx, PULL_FILE_WAIT, pull_state_received(&s), 0);
+    if (used >= PULL_FILE_ARENA_MAX / 2 || !pull_file_read_state(p, &s, &end, &e) || !end)
+        return;
+    pull_file_expect(&want, p->o);
+    p->is_same = !pull_file_differs(&s, &want);
+    p->o->on_progress(p->o->ctx, PULL_FILE_WAIT, pull_state_received(&s), 0);
 }
 
 static bool pull_file_lock(struct pull_file *p, struct err *e)
@@ -166,8 +170,10 @@ static bool pull_file_lock(struct pull_file *p, struct err *e)
         if (!pull_file_init(&look, p->o, e))
             return false;
         look.has_waited = p->has_waited;
+        look.is_same = p->is_same;
         pull_file_watch_other(&look);
         p->has_waited = look.has_waited;
+        p->is_same = look.is_same;
         pull_file_deinit(&look);
         for (int ms = 0; ms < PULL_FILE_POLL_MS; ms += 100)
             if (!hub_net_turn(p->o->net, 100, e))
@@ -273,12 +279,27 @@ static bool pull_file_finish(struct pull_file *p, struct err *e)
     return true;
 }
 
-/* Whoever we waited for has finished it. */
-static bool pull_file_is_finished(const struct pull_file *p)
+/* Whoever we waited for has finished a file of this name: two repositories may have one each. */
+static bool pull_file_is_finished(const struct pull_file *p, enum pull_file_end *end)
 {
     struct stat st, part;
-    return p->has_waited && stat(p->final_path.p, &st) == 0 && S_ISREG(st.st_mode) &&
-           (uint64_t)st.st_size == p->o->file->size && stat(p->part_path.p, &part) != 0;
+    if (!p->has_waited || stat(p->final_path.p, &st) != 0 || !S_ISREG(st.st_mode) ||
+        stat(p->part_path.p, &part) == 0)
+        return false;
+    bool is_ours = p->is_same && (uint64_t)st.st_size == p->o->file->size;
+    *end = is_ours ? PULL_FILE_DONE : PULL_FILE_OTHER;
+    return true;
+}
+
+/* Room for a file of which nothing came would be held for nobody. */
+static void pull_file_release(struct pull_file *p)
+{
+    struct pull_state s = {0};
+    struct err e;
+    size_t end = 0;
+    if (p->part_fd >= 0 && pull_file_read_state(p, &s, &end, &e) && end &&
+        !pull_state_received(&s))
+        unlink(p->part_path.p);
 }
 
 static void pull_file_on_fetch(void *ctx, uint64_t received, uint64_t verified)
@@ -346,16 +367,21 @@ bool pull_file_announce(const struct pull_file_options *o, struct err *e)
     return ok;
 }
 
-bool pull_file_run(const struct pull_file_options *o, struct err *e)
+enum pull_file_end pull_file_run(const struct pull_file_options *o, struct err *e)
 {
     struct pull_file p;
+    enum pull_file_end end = PULL_FILE_FAILED;
     if (!pull_file_check(o, e))
-        return false;
+        return end;
     bool ok = pull_file_init(&p, o, e) && pull_file_open_dir(&p, e) && pull_file_lock(&p, e);
-    if (ok && pull_file_is_finished(&p))
+    if (ok && pull_file_is_finished(&p, &end)) {
         unlink(p.state_path.p); /* ours, and empty */
-    else
-        ok = ok && pull_file_fetch(&p, e) && pull_file_finish(&p, e);
+    } else if (ok) {
+        if (pull_file_fetch(&p, e) && pull_file_finish(&p, e))
+            end = PULL_FILE_DONE;
+        else
+            pull_file_release(&p);
+    }
     pull_file_deinit(&p);
-    return ok;
+    return end;
 }

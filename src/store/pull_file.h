@@ -3,8 +3,9 @@
  * Owns:      `.NAME.part` and `.NAME.state`, the lock on the latter, the rename to NAME.
  * Not:       which files and where (pull), the bytes (pull_fetch).
  * Invariant: NAME appears, by one rename, only when its bytes are synced and have the published
- *            sha256. What came before a failure stays and is used by the next call. One transfer
- *            a file: a second caller watches the first and takes over when that one dies.
+ *            sha256. What came before a failure stays and is used by the next call; when nothing
+ *            came, no room is held either. One transfer a file: a second caller watches the first
+ *            and takes over when that one dies.
  * Thread:    hub_net's.
  * Limits:    names of HUB_REF_NAME_MAX bytes.
  */
@@ -32,8 +33,12 @@ struct pull_file_options {
 
 /* Writes the journal's head if there is none, so that listings show what is to come. */
 bool pull_file_announce(const struct pull_file_options *o, struct err *e) BASE_USE_RESULT;
-/* ERR_CANCELLED: stopped; ERR_IO: the disk; others as pull_fetch. */
-bool pull_file_run(const struct pull_file_options *o, struct err *e) BASE_USE_RESULT;
+enum pull_file_end {
+    PULL_FILE_DONE,
+    PULL_FILE_OTHER,  /* another pull put a file of that name there: which one is not known */
+    PULL_FILE_FAILED, /* ERR_CANCELLED: stopped; ERR_IO: the disk; others as pull_fetch */
+};
+enum pull_file_end pull_file_run(const struct pull_file_options *o, struct err *e);
 /* Bytes that an earlier run left, by its journal; 0: none of this version. */
 uint64_t pull_file_left(const struct pull_file_options *o);
 

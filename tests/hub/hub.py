@@ -312,6 +312,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         return True
 
+    def drip(self, status, headers, block, pause):
+        """A body without an end."""
+        self.send_response(status)
+        for key, value in headers:
+            self.send_header(key, value)
+        self.end_headers()
+        self.close_connection = True
+        while not self.hub.stopped.wait(pause):
+            self.wfile.write(block)
+        return True
+
+    def fault_drip(self, request, fault):
+        return self.drip(200, [("Content-Type", "application/json")], b" ", 0.05)
+
+    def fault_drip_redirect(self, request, fault):
+        return self.drip(302, [("Location", "/x")], b" ", 0.05)
+
+    def fault_endless_refusal(self, request, fault):
+        return self.drip(404, [("Content-Type", "text/html")], b"no " * 1000, 0.001)
+
     def fault_flip(self, request, fault):
         repo, name, first, last = self.part_of_file(request)
         more = []

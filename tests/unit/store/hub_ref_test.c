@@ -65,6 +65,8 @@ static void test_what_is_no_reference_is_refused_with_the_forms(void **state)
     struct hub_ref r;
     struct err e = {0};
     assert_false(hub_ref_parse(&r, str_view("o/r\0x", 5), &e));
+    assert_false(hub_ref_parse(&r, STR("http://h/o/r"), &e)); /* said whole, not up to the colon */
+    assert_non_null(strstr(e.text, "\"http://h/o/r\""));
 }
 
 static void test_a_name_of_a_hub_never_leaves_the_store(void **state)
@@ -79,6 +81,7 @@ static void test_a_name_of_a_hub_never_leaves_the_store(void **state)
         {STR_INIT(""), NULL}, {STR_INIT("x/"), NULL}, {STR_INIT(".checked"), NULL},
         {STR_INIT("x/.a.gguf.part"), NULL}, {STR_INIT("a\0b.gguf"), NULL},
         {STR_INIT("a\nb.gguf"), NULL}, {STR_INIT("a\x7f.gguf"), NULL},
+        {STR_INIT("a\xc2\x9b" "31m.gguf"), NULL}, {STR_INIT("\xc2\xa0.gguf"), "\xc2\xa0.gguf"},
         {STR_INIT("..\\a.gguf"), NULL}, {STR_INIT("\xff.gguf"), NULL},
         {{longest, sizeof longest - 1}, NULL},
     };
