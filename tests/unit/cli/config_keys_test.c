@@ -7,38 +7,16 @@
 #include <stdlib.h>
 
 #include "cli/config_keys.h"
+#include "unit/cli/given.h"
 
 #define DIGEST_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define DIGEST_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 
-static struct arena arena;
-static struct buf problems;
-
-static int begin(void **state)
-{
-    (void)state;
-    arena_init(&arena, 16u << 20);
-    buf_init(&problems, 65536);
-    unsetenv("SHOAL_CONFIG");
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    arena_deinit(&arena);
-    buf_deinit(&problems);
-    return 0;
-}
-
 static bool load(struct config_keys *out, const char *yaml, struct err *e)
 {
     static const struct config_value no_files;
-    struct config *c = NULL;
-    buf_clear(&problems);
-    if (!config_load_text(&c, "config.yaml", str_of(yaml), &arena, &problems, e))
-        fail_msg("%s", problems.p);
-    return config_keys_load(out, c, &no_files, &arena, e);
+    struct config *c = given_config(yaml);
+    return config_keys_load(out, c, &no_files, &given.arena, e);
 }
 
 static void test_a_key_has_every_field(void **state)
@@ -81,7 +59,7 @@ static void test_everything_that_is_wrong_is_told_at_once(void **state)
                       "  - {name: g, scopes: [read]}\n",
                       &e));
     assert_string_equal(
-        problems.p,
+        given.problems.p,
         "config.yaml:2:6: keys[0].name: letters, digits and ._:@/- expected\n"
         "config.yaml:2:19: keys[0].sha256: 64 hex digits and no other key expected\n"
         "config.yaml:2:31: keys[0].scopes: infer, read or admin expected, got \"cook\"\n"
@@ -93,7 +71,7 @@ static void test_everything_that_is_wrong_is_told_at_once(void **state)
         "config.yaml:7:5: keys[5]: name or key of another one\n"
         "config.yaml:8:5: keys[6]: name or key of another one\n"
         "config.yaml:9:5: keys[7]: key_file, key_env or sha256: required\n");
-    assert_true(str_starts(buf_view(&problems), str_of(e.text)));
+    assert_true(str_starts(buf_view(&given.problems), str_of(e.text)));
 }
 
 static void test_the_section_is_a_list(void **state)
@@ -102,12 +80,12 @@ static void test_the_section_is_a_list(void **state)
     struct config_keys keys;
     struct err e = {0};
     assert_false(load(&keys, "keys: {a: 1}", &e));
-    assert_string_equal(problems.p, "config.yaml:1:1: keys: a list expected\n");
+    assert_string_equal(given.problems.p, "config.yaml:1:1: keys: a list expected\n");
 }
 
 int main(void)
 {
-#define CASE(test) cmocka_unit_test_setup_teardown(test, begin, end)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, given_begin, given_end)
     const struct CMUnitTest tests[] = {
         CASE(test_a_key_has_every_field),
         CASE(test_everything_that_is_wrong_is_told_at_once),

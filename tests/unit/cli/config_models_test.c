@@ -9,34 +9,12 @@
 #include <unistd.h>
 
 #include "cli/config_models.h"
-
-static struct arena arena;
-static struct buf problems;
-
-static int begin(void **state)
-{
-    (void)state;
-    arena_init(&arena, 16u << 20);
-    buf_init(&problems, 65536);
-    unsetenv("SHOAL_CONFIG");
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    arena_deinit(&arena);
-    buf_deinit(&problems);
-    return 0;
-}
+#include "unit/cli/given.h"
 
 static bool load(struct config_models *out, const char *yaml, struct err *e)
 {
-    struct config *c = NULL;
-    buf_clear(&problems);
-    if (!config_load_text(&c, "config.yaml", str_of(yaml), &arena, &problems, e))
-        fail_msg("%s", problems.p);
-    return config_models_load(out, c, &arena, e);
+    struct config *c = given_config(yaml);
+    return config_models_load(out, c, &given.arena, e);
 }
 
 static void test_a_model_has_every_setting_that_is_built(void **state)
@@ -125,7 +103,7 @@ static void test_everything_that_is_wrong_is_told_at_once(void **state)
                       "  C: {defaults: {top_p: 2, temperature: -1}, slots: 2}\n",
                       &e));
     assert_string_equal(
-        problems.p,
+        given.problems.p,
         "config.yaml:2:7: models.A.ctx: integer 0..16777216 expected, got \"x\"\n"
         "config.yaml:2:15: models.A.noise: unknown field\n"
         "config.yaml:3:3: models.B: a map such as {keep_alive: 30m} expected\n"
@@ -134,14 +112,14 @@ static void test_everything_that_is_wrong_is_told_at_once(void **state)
         "expected, got -1\n");
 }
 
+#define CASE(test) cmocka_unit_test_setup_teardown(test, given_begin, given_end)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_model_has_every_setting_that_is_built, begin, end),
-        cmocka_unit_test_setup_teardown(test_what_is_wrong_with_a_model_is_told_with_its_place,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(test_everything_that_is_wrong_is_told_at_once, begin,
-                                        end),
+        CASE(test_a_model_has_every_setting_that_is_built),
+        CASE(test_what_is_wrong_with_a_model_is_told_with_its_place),
+        CASE(test_everything_that_is_wrong_is_told_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

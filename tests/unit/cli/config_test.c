@@ -10,46 +10,16 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cli/config.h"
-
-static struct arena arena;
-static struct buf problems;
-
-static int begin(void **state)
-{
-    (void)state;
-    arena_init(&arena, 16u << 20);
-    buf_init(&problems, 1u << 20);
-    setenv("HOME", "/home/of/test", 1);
-    unsetenv("SHOAL_CONFIG");
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    arena_deinit(&arena);
-    buf_deinit(&problems);
-    return 0;
-}
-
-static struct config *load(const char *yaml)
-{
-    struct config *c = NULL;
-    struct err e = {0};
-    if (!config_load_text(&c, "config.yaml", str_of(yaml), &arena, &problems, &e))
-        fail_msg("%s", problems.p);
-    return c;
-}
+#include "unit/cli/given.h"
 
 static void check_problems(const char *yaml, const char *wanted)
 {
     struct config *c;
     struct err e = {0};
-    buf_clear(&problems);
-    if (config_load_text(&c, "config.yaml", str_of(yaml), &arena, &problems, &e))
+    buf_clear(&given.problems);
+    if (config_load_text(&c, "config.yaml", str_of(yaml), &given.arena, &given.problems, &e))
         fail_msg("accepted: %s", yaml);
-    assert_string_equal(problems.p, wanted);
+    assert_string_equal(given.problems.p, wanted);
 }
 
 static const char *env_name(const struct config_row *r)
@@ -142,15 +112,15 @@ static void test_every_setting_is_flag_before_environment_before_file_before_def
         if (r->is_later || !is_scalar(r))
             continue;
         if (r->standard && r->standard[0] != '~')
-            check_value(load(""), r, r->standard, CONFIG_SOURCE_DEFAULT);
-        assert_int_equal(config_value(load(""), r->key)->is_set, r->standard != NULL);
-        check_value(load(yaml_for(r, sample(r, 0))), r, sample(r, 0), CONFIG_SOURCE_FILE);
+            check_value(given_config(""), r, r->standard, CONFIG_SOURCE_DEFAULT);
+        assert_int_equal(config_value(given_config(""), r->key)->is_set, r->standard != NULL);
+        check_value(given_config(yaml_for(r, sample(r, 0))), r, sample(r, 0), CONFIG_SOURCE_FILE);
         setenv(env_name(r), sample(r, 1), 1);
-        check_value(load(yaml_for(r, sample(r, 0))), r, sample(r, 1), CONFIG_SOURCE_ENV);
+        check_value(given_config(yaml_for(r, sample(r, 0))), r, sample(r, 1), CONFIG_SOURCE_ENV);
         struct config_flag flag = {r, str_of(sample(r, 2))};
         struct config_input in = {path, &flag, 1};
         assert_true(file_write(path, str_of(yaml_for(r, sample(r, 0))), 0600, &e));
-        assert_true(config_load(&c, &in, &arena, &problems, &e));
+        assert_true(config_load(&c, &in, &given.arena, &given.problems, &e));
         check_value(c, r, sample(r, 2), CONFIG_SOURCE_FLAG);
         unsetenv(env_name(r));
         rows++;
@@ -168,15 +138,16 @@ static void test_settings_of_what_is_not_built_are_refused_by_name(void **state)
         struct err e = {0};
         if (!r->is_later)
             continue;
-        buf_clear(&problems);
-        assert_false(config_load_text(&c, "c", str_of(yaml_for(r, "x")), &arena, &problems, &e));
+        buf_clear(&given.problems);
+        assert_false(config_load_text(&c, "c", str_of(yaml_for(r, "x")), &given.arena,
+                                      &given.problems, &e));
         assert_int_equal(e.code, ERR_UNSUPPORTED);
-        assert_non_null(strstr(problems.p, r->key));
-        assert_non_null(strstr(problems.p, ": not built yet\n"));
+        assert_non_null(strstr(given.problems.p, r->key));
+        assert_non_null(strstr(given.problems.p, ": not built yet\n"));
         if (!is_scalar(r))
             continue;
         setenv(env_name(r), "x", 1);
-        assert_false(config_load_text(&c, "c", STR(""), &arena, &problems, &e));
+        assert_false(config_load_text(&c, "c", STR(""), &given.arena, &given.problems, &e));
         assert_int_equal(e.code, ERR_UNSUPPORTED);
         assert_non_null(strstr(e.text, env_name(r)));
         unsetenv(env_name(r));
@@ -251,20 +222,20 @@ static void test_at_most_twenty_problems_are_told(void **state)
     buf_init(&yaml, 10000);
     for (int i = 0; i < 30; i++)
         buf_printf(&yaml, "zzzzzzzzz%d: 1\n", i);
-    assert_false(config_load_text(&c, "c", buf_view(&yaml), &arena, &problems, &e));
-    str rest = buf_view(&problems), line;
+    assert_false(config_load_text(&c, "c", buf_view(&yaml), &given.arena, &given.problems, &e));
+    str rest = buf_view(&given.problems), line;
     int lines = 0;
     while (str_split(&rest, '\n', &line))
         lines++;
     assert_int_equal(lines, CONFIG_PROBLEMS_MAX + 1);
-    assert_true(str_ends(buf_view(&problems), STR("and 10 more\n")));
+    assert_true(str_ends(buf_view(&given.problems), STR("and 10 more\n")));
     buf_deinit(&yaml);
 }
 
 static void test_paths_lists_and_maps_are_read(void **state)
 {
     (void)state;
-    const struct config *c = load("store: ~/m\n"
+    const struct config *c = given_config("store: ~/m\n"
                                   "sources: {dirs: [~/a, /b], ollama: off}\n"
                                   "aliases: {\"gpt-*\": big, \"*\": small}\n");
     assert_true(str_eq_z(config_text(c, "store"), "/home/of/test/m"));
@@ -275,7 +246,7 @@ static void test_paths_lists_and_maps_are_read(void **state)
     const struct config_value *aliases = config_value(c, "aliases");
     assert_int_equal(aliases->items_count, 4);
     assert_true(str_eq_z(aliases->items[0], "gpt-*") && str_eq_z(aliases->items[3], "small"));
-    c = load("");
+    c = given_config("");
     assert_true(str_eq_z(config_text(c, "store"), "/home/of/test/.shoal/models"));
     assert_true(str_eq_z(config_value(c, "sources.dirs")->items[0], "/home/of/test/models"));
 }
@@ -287,7 +258,7 @@ static void test_aliases_that_lead_back_are_refused(void **state)
                    "config.yaml:1:11: aliases: a leads back to itself\n");
     check_problems("aliases:\n  z: y\n  a: b\n  b: a",
                    "config.yaml:3:3: aliases: a leads back to itself\n");
-    load("aliases: {a: b, b: c, \"x*\": x1}");
+    given_config("aliases: {a: b, b: c, \"x*\": x1}");
 }
 
 static void test_only_a_named_file_must_exist(void **state)
@@ -296,14 +267,14 @@ static void test_only_a_named_file_must_exist(void **state)
     struct config *c;
     struct err e = {0};
     struct config_input in = {0};
-    assert_true(config_load(&c, &in, &arena, &problems, &e));
+    assert_true(config_load(&c, &in, &given.arena, &given.problems, &e));
     in.path = "/nowhere/config.yaml";
-    assert_false(config_load(&c, &in, &arena, &problems, &e));
+    assert_false(config_load(&c, &in, &given.arena, &given.problems, &e));
     assert_int_equal(e.code, ERR_NOT_FOUND);
-    assert_int_equal(problems.len, 0);
+    assert_int_equal(given.problems.len, 0);
     in.path = NULL;
     setenv("SHOAL_CONFIG", "/nowhere/else.yaml", 1);
-    assert_false(config_load(&c, &in, &arena, &problems, &e));
+    assert_false(config_load(&c, &in, &given.arena, &given.problems, &e));
     assert_non_null(strstr(e.text, "/nowhere/else.yaml"));
     unsetenv("SHOAL_CONFIG");
 }
@@ -318,14 +289,14 @@ static void test_rows_are_consistent(void **state)
         assert_int_equal(r->flag != NULL, r->commands != NULL);
         struct config_value v = {0};
         struct err e = {0};
-        if (r->standard && !config_spec_parse(&r->spec, str_of(r->standard), &arena, &v, &e))
+        if (r->standard && !config_spec_parse(&r->spec, str_of(r->standard), &given.arena, &v, &e))
             fail_msg("%s: its default is refused: %s", r->key, e.text);
     }
 }
 
 int main(void)
 {
-#define CASE(test) cmocka_unit_test_setup_teardown(test, begin, end)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, given_begin, given_end)
     const struct CMUnitTest tests[] = {
         CASE(test_every_setting_is_flag_before_environment_before_file_before_default),
         CASE(test_settings_of_what_is_not_built_are_refused_by_name),
