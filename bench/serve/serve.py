@@ -76,8 +76,10 @@ def shoal_server(options, folder, env=None):
         yield process, url
     with open(log, encoding="utf-8", errors="replace") as f:
         text = f.read()
-    if process.returncode or "Sanitizer" in text or "runtime error:" in text:
-        sys.exit(f"serve: shoal ended with {process.returncode}:\n{text[-6000:]}")
+    told = [at for at in (text.find("Sanitizer"), text.find("runtime error:")) if at >= 0]
+    if process.returncode or told:
+        at = max(0, min(told) - 500) if told else -6000
+        sys.exit(f"serve: shoal ended with {process.returncode}:\n{text[at:][:6000]}")
 
 
 def peer_server(options, folder):
