@@ -387,6 +387,26 @@ enum output_shape_match output_shape_bare(const struct output_row *r, str text, 
     return best;
 }
 
+/* An answer in a format is not looked into: it may quote markers, and calls are its alternative. */
+static bool is_answer(const struct output *o, str text)
+{
+    str markers[OUTPUT_TABLE_OPENERS + 3];
+    uint32_t openers = 0;
+    size_t len = 0, blanks = output_shape_blanks(text);
+    const struct output_row *row = o->o.format.calls;
+    if (row == NULL || o->o.tools == NULL)
+        return true;
+    if (!o->o.has_format || o->calls_begun)
+        return false;
+    if (o->has_shown)
+        return true;
+    (void)body_markers(o, markers, &openers);
+    bool may_call = blanks == text.len || (row->is_bare && text.p[blanks] == '{');
+    for (uint32_t i = 0; i < openers && !may_call; i++)
+        may_call = output_shape_is(str_from(text, blanks), markers[i], &len) != OUTPUT_SHAPE_NO;
+    return !may_call;
+}
+
 static bool body_step(struct output *o, enum output_shape_end end)
 {
     str text = output_shape_rest(o), markers[OUTPUT_TABLE_OPENERS + 3];
@@ -394,12 +414,12 @@ static bool body_step(struct output *o, enum output_shape_end end)
     size_t at = 0, len = 0;
     if (text.len == 0)
         return false;
-    if (o->o.format.calls == NULL || o->o.tools == NULL) {
+    if (is_answer(o, text)) {
         show_body(o, text.len, true);
         return false;
     }
     enum output_shape_match bare = OUTPUT_SHAPE_NO;
-    if (!o->has_shown && !o->o.marked_only)
+    if (!o->has_shown && (!o->o.has_format || o->o.format.calls->is_bare))
         bare = output_shape_bare(o->o.format.calls, text, &len);
     if (bare == OUTPUT_SHAPE_PARTLY && end == OUTPUT_SHAPE_GOES_ON)
         return false;

@@ -47,7 +47,8 @@ struct output_options {
     bool one_call;  /* the reply ends after its first complete call */
     bool is_forced; /* an object without an opener is a call for sure, as a grammar says so or as
                        the reply goes on inside one: its arguments flow */
-    bool marked_only; /* an object without an opener is text: the answer is JSON itself */
+    bool has_format; /* the reply is calls or an answer in a format: what begins as neither is all
+                        content, whatever stands in it */
     bool keep_stop; /* the stop string itself is shown too */
     const str *stops;
     uint32_t stops_count;

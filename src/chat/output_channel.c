@@ -144,15 +144,18 @@ static void show(struct output *o, size_t count)
     }
 }
 
-/* Up to any marker: they all end a message or begin the next one. */
+/* Up to any marker: they all end a message or begin the next one. An answer in a format is the last
+ * message and may quote them. */
 static bool message_step(struct output *o, enum output_shape_end end)
 {
     str text = output_shape_rest(o);
     size_t at = 0, len = 0;
     if (text.len == 0)
         return false;
-    enum output_shape_match m = output_shape_find(text, channel_marks, countof(channel_marks), &at,
-                                                  &len);
+    bool is_answer = o->o.has_format && o->message == API_EVENT_CONTENT && !o->calls_begun;
+    enum output_shape_match m = OUTPUT_SHAPE_NO;
+    if (!is_answer)
+        m = output_shape_find(text, channel_marks, countof(channel_marks), &at, &len);
     if (m == OUTPUT_SHAPE_NO) {
         show(o, text.len);
         return false;

@@ -5,7 +5,8 @@
 
 /* TAGS: the name, then a pair of tags per argument. The arguments become one JSON object on the
  * way: a declared string flows as it comes, any other value waits for its end tag and is then JSON
- * if it can be. A value ends at the format's own end tag and nowhere else. */
+ * if it can be. A value ends at the format's own end tag and nowhere else; in a JSON string of a
+ * declared array or object one is text. */
 
 enum { STAGE_NAME_OPEN = 1, STAGE_NAME, STAGE_PAIRS, STAGE_KEY, STAGE_TEXT, STAGE_JSON };
 
@@ -143,6 +144,8 @@ static bool key_step(struct output *o, enum output_shape_end end)
     }
     output_shape_drop(o, at + len);
     c->key_from = 0; /* TEXT: nothing of the value was read */
+    c->args_len = 0; /* JSON: nothing of it was scanned */
+    output_scan_init(&c->scan);
     return true;
 }
 
@@ -230,6 +233,17 @@ static void put_value(struct output *o, str raw, uint32_t types)
     arena_deinit(&a);
 }
 
+/* Inside a string of a value that cannot be text itself an end tag is quoted, not meant. */
+static bool is_quoted(struct output_call *c, str value)
+{
+    if (c->types == 0 || c->types & OUTPUT_TYPE_STRING)
+        return false;
+    while (c->args_len < value.len && output_scan_byte(&c->scan, value.p[c->args_len], NULL))
+        c->args_len++;
+    return c->args_len == value.len &&
+           (c->scan.at == OUTPUT_SCAN_IN_STRING || c->scan.at == OUTPUT_SCAN_IN_KEY);
+}
+
 static bool json_step(struct output *o, enum output_shape_end end)
 {
     const struct output_row *r = o->o.format.calls;
@@ -240,6 +254,10 @@ static bool json_step(struct output *o, enum output_shape_end end)
     /* What was looked at before is not looked at again, but for a begun end tag. */
     size_t from = c->look > close.len ? c->look - close.len : 0;
     enum output_shape_match m = output_shape_find(str_from(text, from), &close, 1, &at, &len);
+    while (m == OUTPUT_SHAPE_YES && is_quoted(c, str_sub(text, 0, from + at))) {
+        from += at + len;
+        m = output_shape_find(str_from(text, from), &close, 1, &at, &len);
+    }
     c->look = text.len;
     if (m != OUTPUT_SHAPE_YES)
         return output_call_wait(o, end);

@@ -86,8 +86,6 @@ static bool tools_calls(struct constrain_write *w, uint32_t rest, uint32_t *out)
 /* --- channels ------------------------------------------------------------------------------ */
 
 #define TOOLS_START "<|start|>assistant"
-#define TOOLS_FINAL STR("<|channel|>final<|message|>")
-#define TOOLS_MESSAGES 3
 
 /* Openers of a call in harmony, where the recipient stands behind the channel or the role. The last
  * token of a call ends the reply: it may be one of the model's ends of reply. */
@@ -106,43 +104,53 @@ static bool tools_channels(struct constrain_write *w, uint32_t to[2])
     return true;
 }
 
-/* A call at once, or behind one message of reasoning, in which no other message may begin. */
-static uint32_t tools_channel_forced(struct constrain_write *w, uint32_t call)
+/* `next`, which begins with a header, at once or behind one message of reasoning, in which no other
+ * message may begin. */
+static uint32_t tools_channel_reason(struct gram *g, enum output_begin begin, uint32_t next)
 {
-    struct gram *g = w->g;
     const str marks[] = {STR("<|end|>"), STR("<|start|>"), STR("<|channel|>"), STR("<|message|>"),
                          STR("<|constrain|>"), STR("<|call|>"), STR("<|return|>")};
     uint32_t to[countof(marks)];
-    uint32_t direct = gram_marker(g, str_trim(w->row->call_open), call);
-    to[0] = gram_marker(g, STR(TOOLS_START), direct);
+    to[0] = gram_marker(g, STR(TOOLS_START), next);
     for (size_t i = 1; i < countof(marks); i++)
         to[i] = tools_dead(g);
     const struct gram_free f = {.markers = marks, .to = to, .count = countof(marks)};
     uint32_t inside = gram_open(g, &f);
-    if (w->ask->begin != OUTPUT_BEGIN_FRESH)
+    if (begin != OUTPUT_BEGIN_FRESH)
         return inside; /* the prompt opened a message */
-    const uint32_t ways[] = {direct,
-                             gram_marker(g, STR("<|channel|>analysis<|message|>"), inside)};
+    const uint32_t ways[] = {next, gram_marker(g, STR("<|channel|>analysis<|message|>"), inside)};
     return gram_fork(g, ways, 2);
+}
+
+/* The one message that an answer in a format is: a preamble in front of it would be part of it. */
+static uint32_t tools_channel_final(struct gram *g, uint32_t answer)
+{
+    return gram_marker(g, STR("<|channel|>final<|message|>"), answer);
 }
 
 static bool tools_channel_root(struct constrain_write *w, uint32_t answer, uint32_t *root)
 {
     enum api_tool_choice choice = w->ask->rq->tool_choice;
-    const str markers[TOOLS_MESSAGES] = {str_trim(w->row->call_open), STR(TOOLS_START " to="),
-                                         TOOLS_FINAL};
-    uint32_t to[TOOLS_MESSAGES] = {tools_dead(w->g), tools_dead(w->g), answer};
+    enum output_begin begin = w->ask->begin;
+    str call_open = str_trim(w->row->call_open);
+    const str markers[] = {call_open, STR(TOOLS_START " to=")};
+    uint32_t to[] = {tools_dead(w->g), tools_dead(w->g)};
     if (choice != API_TOOL_CHOICE_NONE && !tools_channels(w, to))
         return false;
     if (choice >= API_TOOL_CHOICE_REQUIRED) {
-        *root = tools_channel_forced(w, to[0]);
+        *root = tools_channel_reason(w->g, begin, gram_marker(w->g, call_open, to[0]));
         return true;
     }
-    bool has_answer = answer != GRAM_NONE;
-    const struct gram_free f = {.markers = markers, .to = to, .can_end = !has_answer,
-                                .count = has_answer ? TOOLS_MESSAGES : TOOLS_MESSAGES - 1};
-    bool is_in_answer = has_answer && w->ask->begin == OUTPUT_BEGIN_ANSWER;
-    *root = is_in_answer ? answer : gram_open(w->g, &f);
+    if (answer != GRAM_NONE) {
+        const uint32_t ways[] = {tools_channel_final(w->g, answer),
+                                 gram_marker(w->g, call_open, to[0])};
+        uint32_t next = gram_fork(w->g, ways, choice == API_TOOL_CHOICE_NONE ? 1 : 2);
+        *root = begin == OUTPUT_BEGIN_ANSWER ? answer : tools_channel_reason(w->g, begin, next);
+        return true;
+    }
+    const struct gram_free f = {.markers = markers, .to = to, .can_end = true,
+                                .count = countof(markers)};
+    *root = gram_open(w->g, &f);
     return true;
 }
 
@@ -306,11 +314,13 @@ uint32_t constrain_tools_think(struct gram *g, const struct constrain_ask *ask, 
     bool is_channel = row && row->shape == OUTPUT_SHAPE_CHANNEL;
     if (ask->begin == OUTPUT_BEGIN_ANSWER || (!think && !is_channel) || tools_is_whole(ask))
         return next;
-    str close = is_channel ? TOOLS_FINAL : str_trim(think->close);
-    uint32_t after = is_channel ? next : constrain_value_blanks(g, next);
+    if (is_channel)
+        return tools_channel_reason(g, ask->begin, tools_channel_final(g, next));
+    str close = str_trim(think->close);
+    uint32_t after = constrain_value_blanks(g, next);
     const struct gram_free f = {.markers = &close, .to = &after, .count = 1};
     uint32_t inside = gram_open(g, &f);
-    if (ask->begin == OUTPUT_BEGIN_THINKING || is_channel)
+    if (ask->begin == OUTPUT_BEGIN_THINKING)
         return inside;
     const uint32_t to[] = {gram_marker(g, str_trim(think->open), inside), next};
     return gram_fork(g, to, 2);

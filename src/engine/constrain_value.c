@@ -140,24 +140,66 @@ static struct value_place value_below(const struct value_place *p, str name)
 
 /* --- text between marks -------------------------------------------------------------------- */
 
-/* The listed texts of an enum or const; false: there are none, or not only texts. */
-static bool value_choices(struct constrain_write *w, struct json schema, uint32_t trie)
+/* The format's own end of a value, as chat/output looks for it. */
+static str value_close_of(const struct output_row *row)
 {
+    return row->shape == OUTPUT_SHAPE_TAGS ? str_trim(row->value_close) : row->value_close;
+}
+
+static bool value_says_type(const struct output_row *row)
+{
+    return !str_eq(row->key_text, row->key_json);
+}
+
+/* Whether chat/output reads the text back: up to the first end of a value, in TAGS without a line
+ * feed at either end, and a word of another type that may be there as that. */
+static bool value_reads_back(const struct output_row *row, uint32_t types, str text)
+{
+    static const struct { const char *text; uint32_t type; } words[] = {
+        {"true", OUTPUT_TYPE_BOOL}, {"false", OUTPUT_TYPE_BOOL}, {"none", OUTPUT_TYPE_NULL},
+        {"null", OUTPUT_TYPE_NULL}};
+    bool is_read = text.len > 0 && str_find(text, value_close_of(row)) == STR_NONE;
+    if (!is_read || row->shape != OUTPUT_SHAPE_TAGS || value_says_type(row))
+        return is_read;
+    for (size_t i = 0; i < countof(words); i++)
+        if (types & words[i].type && str_eq_nocase(str_trim(text), str_of(words[i].text)))
+            return false;
+    bool has_first = str_ends(row->key_text, STR("\n"));
+    return text.p[text.len - 1] != '\n' && text.p[text.len - 1] != '\r' &&
+           (has_first || (text.p[0] != '\n' && text.p[0] != '\r'));
+}
+
+/* The listed texts of an enum or const; false: there are none, or not only texts that a form can
+ * say. */
+static bool value_choices(const struct value_place *p, struct json schema, uint32_t trie)
+{
+    struct constrain_write *w = p->w;
     struct json list = json_member(schema, "enum"), one = json_member(schema, "const");
     struct json_walk walk = json_walk(list);
+    uint32_t types = output_tools_schema_types(p->t, schema);
     if (json_kind(one) == JSON_KIND_STRING) {
         str text = json_text(one, &w->arena);
-        return text.len && gram_trie_add(w->g, trie, text, 0);
+        return value_reads_back(w->row, types, text) && gram_trie_add(w->g, trie, text, 0);
     }
     if (json_kind(list) != JSON_KIND_ARRAY || json_count(list) == 0)
         return false;
     while (json_next(&walk)) {
         str text = json_text(walk.value, &w->arena);
-        if (json_kind(walk.value) != JSON_KIND_STRING || text.len == 0)
+        if (json_kind(walk.value) != JSON_KIND_STRING || !value_reads_back(w->row, types, text))
             return false;
         (void)gram_trie_add(w->g, trie, text, 0);
     }
     return true;
+}
+
+/* Behind a listed text: of the line feeds that a model may write there the reader takes one. */
+static uint32_t value_listed_end(const struct constrain_write *w, str close, uint32_t next)
+{
+    uint32_t end = constrain_value_text(w->g, close, next);
+    if (w->row->shape != OUTPUT_SHAPE_TAGS || value_says_type(w->row))
+        return end;
+    const uint32_t to[] = {gram_bytes(w->g, STR("\n"), end), end};
+    return gram_fork(w->g, to, 2);
 }
 
 /* A string's text up to and with close, then next. */
@@ -167,10 +209,8 @@ static bool value_string(const struct value_place *p, struct json schema, str cl
     static const char *const lists[] = {"enum", "const", NULL}, *const none[] = {NULL};
     struct gram *g = p->w->g;
     uint32_t trie = gram_trie_new(g);
-    if (value_choices(p->w, schema, trie)) {
-        uint32_t end = constrain_value_text(g, close, next);
-        *out = gram_choice(
-            g, trie, p->w->row->shape == OUTPUT_SHAPE_TAGS ? constrain_value_blanks(g, end) : end);
+    if (value_choices(p, schema, trie)) {
+        *out = gram_choice(g, trie, value_listed_end(p->w, close, next));
         return value_leave_others(p, schema, lists);
     }
     const struct gram_free f = {.markers = &close, .to = &next, .count = 1};
@@ -242,7 +282,18 @@ static uint32_t value_from(struct gram *g, const struct value_parameter *p, uint
 static const char *const value_object_keywords[] = {"properties", "required",
                                                     "additionalProperties", NULL};
 
+#define VALUE_NAME_MAX 256
+
 /* --- TAGS ---------------------------------------------------------------------------------- */
+
+/* Whether chat/output reads the name of a parameter back: up to what ends it, without quotes. */
+static bool value_can_key(const struct output_row *row, str name)
+{
+    bool is_quoted = name.len > 1 && name.p[0] == '"' && name.p[name.len - 1] == '"';
+    return name.len < VALUE_NAME_MAX && !is_quoted && str_trim(name).len == name.len &&
+           str_find(name, str_trim(row->key_text)) == STR_NONE &&
+           str_find(name, str_trim(row->key_json)) == STR_NONE;
+}
 
 /* A parameter's value between its tags, then next: text as it is, else JSON. */
 static bool value_tag(const struct value_place *p, const struct value_parameter *parameter,
@@ -251,9 +302,11 @@ static bool value_tag(const struct value_place *p, const struct value_parameter 
     struct constrain_write *w = p->w;
     const struct value_place inner = value_below(p, parameter->name);
     uint32_t types = output_tools_types(p->t, parameter->name), value, rule;
-    str close = str_trim(w->row->value_close);
+    str close = value_close_of(w->row);
     uint32_t after = constrain_value_blanks(w->g, next);
     bool is_text = types == 0 || types & OUTPUT_TYPE_STRING;
+    if (!value_can_key(w->row, parameter->name) && !value_leave_out(&inner, "properties"))
+        return false;
     if (is_text) {
         if (types & (OUTPUT_TYPE_NUMBER | OUTPUT_TYPE_ARRAY | OUTPUT_TYPE_OBJECT) &&
             !value_leave_out(&inner, "type")) /* text that is read as what else it may be */
@@ -279,7 +332,7 @@ static bool value_tag(const struct value_place *p, const struct value_parameter 
 static uint32_t value_any_tags(struct constrain_write *w, uint32_t next)
 {
     struct gram *g = w->g;
-    str close = str_trim(w->row->value_close);
+    str close = value_close_of(w->row);
     uint32_t loop = gram_hole(g), after = constrain_value_blanks(g, loop);
     const struct gram_free f = {.markers = &close, .to = &after, .count = 1};
     uint32_t value = gram_open(g, &f);
@@ -356,6 +409,27 @@ static uint32_t value_any(struct constrain_write *w)
 static bool value_literal(const struct value_place *p, struct json schema, uint32_t next,
                           uint32_t *out);
 
+/* Behind "{": any members. */
+static uint32_t value_any_members(struct constrain_write *w, uint32_t next)
+{
+    struct gram *g = w->g;
+    uint32_t key = gram_hole(g), end = gram_bytes(g, STR("}"), next);
+    const uint32_t behind[] = {end, gram_bytes(g, STR(","), key)}, first[] = {end, key};
+    uint32_t value = gram_call(g, value_any(w), gram_fork(g, behind, 2));
+    gram_fill(g, key, constrain_value_pattern(w, VALUE_KEY, gram_bytes(g, STR(":"), value)));
+    return gram_fork(g, first, 2);
+}
+
+/* Whether the form has all these names, and room for their order. */
+static bool value_can_list(const struct value_parameter *p, uint32_t count)
+{
+    bool ok = count <= CONSTRAIN_VALUE_ORDERED;
+    for (uint32_t i = 0; ok && i < count; i++)
+        for (size_t k = 0; k < p[i].name.len && ok; k++)
+            ok = p[i].name.p[k] != 0 && !strchr(" \t\r\n:,<>{}[]\"", p[i].name.p[k]);
+    return ok;
+}
+
 /* Behind "{": members in declared order, commas between those that are there. */
 static bool value_members(const struct value_place *place, struct json schema, uint32_t next,
                           uint32_t *out)
@@ -367,10 +441,10 @@ static bool value_members(const struct value_place *place, struct json schema, u
     uint32_t *behind = ARENA_ARRAY(&w->arena, uint32_t, (size_t)count + 1);
     if (!p || !to || !behind)
         return err_set(w->e, ERR_LIMIT, "tool %.*s: too many parameters", STR_ARG(place->t->name));
-    if (count > CONSTRAIN_VALUE_ORDERED)
-        return err_set(w->e, ERR_REQUEST, "tool %.*s: schema: %.*s: at most %u parameters in this "
-                       "model's form of calls, got %u", STR_ARG(place->t->name),
-                       STR_ARG(place->path), CONSTRAIN_VALUE_ORDERED, count);
+    if (!value_can_list(p, count)) {
+        *out = value_any_members(w, next);
+        return value_leave_out(place, "properties");
+    }
     if (!value_all_declared(place, schema, p, count) ||
         !value_leave_others(place, schema, value_object_keywords))
         return false;
@@ -378,11 +452,6 @@ static bool value_members(const struct value_place *place, struct json schema, u
     for (uint32_t i = count; i-- > 0;) {
         const struct value_place inner = value_below(place, p[i].name);
         uint32_t value;
-        for (size_t k = 0; k < p[i].name.len; k++)
-            if (p[i].name.p[k] == 0 || strchr(" \t\r\n:,<>{}[]\"", p[i].name.p[k]))
-                return err_set(w->e, ERR_REQUEST, "tool %.*s: schema: %.*s: this model's form of "
-                               "calls has no name with blanks or brackets",
-                               STR_ARG(place->t->name), STR_ARG(inner.path));
         if (!value_literal(&inner, p[i].schema, later, &value))
             return false;
         to[i] = gram_bytes(w->g, p[i].name, gram_bytes(w->g, STR(":"), value));
@@ -458,14 +527,9 @@ static bool value_map(const struct value_place *p, uint32_t next, uint32_t *out)
 {
     static const char *const none[] = {NULL};
     struct json schema = p->t->schema;
-    struct gram *g = p->w->g;
     if (json_kind(json_member(schema, "properties")) == JSON_KIND_OBJECT)
         return value_members(p, schema, next, out);
-    uint32_t key = gram_hole(g), end = gram_bytes(g, STR("}"), next);
-    const uint32_t behind[] = {end, gram_bytes(g, STR(","), key)}, first[] = {end, key};
-    uint32_t value = gram_call(g, value_any(p->w), gram_fork(g, behind, 2));
-    gram_fill(g, key, constrain_value_pattern(p->w, VALUE_KEY, gram_bytes(g, STR(":"), value)));
-    *out = gram_fork(g, first, 2);
+    *out = value_any_members(p->w, next);
     return value_leave_others(p, schema, none);
 }
 

@@ -148,8 +148,7 @@ struct output_options reply_output(const struct reply *r, const struct api_reque
 {
     return (struct output_options){
         .format = r->format, .tools = r->tools, .begin = r->begin, .one_call = r->one_call,
-        .marked_only = r->format.calls && !r->format.calls->is_bare &&
-                       rq->format.kind != API_FORMAT_TEXT,
+        .has_format = rq->format.kind != API_FORMAT_TEXT,
         .is_forced = rq->tool_choice >= API_TOOL_CHOICE_REQUIRED || r->goes_on_call ||
                      reply_resumes_call(rq, choice),
         .stops = rq->stop, .stops_count = rq->stop_count, .keep_stop = rq->keep_stop,

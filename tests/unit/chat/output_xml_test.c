@@ -54,6 +54,20 @@ static void test_B13_values_are_typed_by_the_schema(void **state)
     check(&r, rows, countof(rows));
 }
 
+static void test_an_end_tag_in_a_string_of_a_list_is_text(void **state)
+{
+    (void)state;
+    const struct output_run xml = {.format = "function-xml"};
+    static const struct row rows[] = {
+        {CALL("search>\n" P("filters", "[\"a</parameter>\", \"\\\"</parameter>\"]") P("q", "x")),
+         "C:search:{\"filters\": [\"a</parameter>\", \"\\\"</parameter>\"], \"q\": \"x\"}\nE"},
+        /* In a text it is an end: nothing in the format could say otherwise. */
+        {CALL("search>\n" P("q", "\"a")), "C:search:{\"q\": \"\\\"a\"}\nE"},
+        {CALL("search>\n" P("opt", "\"a")), "C:search:{\"opt\": \"\\\"a\"}\nE"},
+    };
+    check(&xml, rows, countof(rows));
+}
+
 static void test_B16_openers_and_closers_that_models_forget(void **state)
 {
     (void)state;
@@ -143,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_B13_values_are_typed_by_the_schema),
+        cmocka_unit_test(test_an_end_tag_in_a_string_of_a_list_is_text),
         cmocka_unit_test(test_B16_openers_and_closers_that_models_forget),
         cmocka_unit_test(test_a_call_that_is_cut_has_no_end_and_shows_no_markup),
         cmocka_unit_test(test_glm_in_both_layouts),

@@ -416,6 +416,55 @@ static void test_harmony_reasons_and_then_calls(void **state)
     close_place(&p);
 }
 
+/* A preamble would be text in front of the JSON; a header of another form would leave it free. */
+static void test_harmony_answers_in_a_format_with_one_message(void **state)
+{
+    (void)state;
+#define HM "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+    static const struct {
+        enum api_tool_choice choice;
+        const char *text;
+        bool lets, ends;
+    } rows[] = {
+        {API_TOOL_CHOICE_AUTO, "<|channel|>final<|message|>{}", true, true},
+        {API_TOOL_CHOICE_AUTO, HM "<|channel|>final<|message|>{\"a\":\"<|end|>\"}", true, true},
+        {API_TOOL_CHOICE_AUTO, HM "<|channel|>final<|message|>x", false, false},
+        {API_TOOL_CHOICE_AUTO, HM "<|channel|>final <|constrain|>json<|message|>", false, false},
+        {API_TOOL_CHOICE_AUTO, HM "<|channel|>commentary<|message|>", false, false},
+        {API_TOOL_CHOICE_AUTO, "<|channel|>commentary<|message|>", false, false},
+        {API_TOOL_CHOICE_AUTO, "x", false, false},
+        {API_TOOL_CHOICE_AUTO, HM CALL, true, true},
+        {API_TOOL_CHOICE_NONE, HM CALL, false, false},
+        {API_TOOL_CHOICE_NONE, HM "<|channel|>final<|message|>{}", true, true},
+        {API_TOOL_CHOICE_NONE, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel"
+         "|>analysis", false, false},
+    };
+    static const struct api_tool hosted = {.kind = API_TOOL_HOSTED};
+    struct place p;
+    struct api_error e;
+    open_place(&p);
+    for (size_t i = 0; i < countof(rows); i++)
+        for (int has_tools = 0; has_tools < 2; has_tools++) {
+            const struct setting o = {.row = output_table_find(STR("harmony")),
+                                      .choice = rows[i].choice, .format = API_FORMAT_JSON,
+                                      .tool = has_tools ? NULL : &hosted};
+            bool is_call = strstr(rows[i].text, "functions.get") != NULL, ends = false;
+            assert_true(begin(&p, &o, &e));
+            bool ok = lets(&p, str_of(rows[i].text), &ends);
+            bool want = rows[i].lets && (has_tools || !is_call);
+            if (ok != want || (ok && ends != rows[i].ends))
+                fail_msg("%d, tools %d: %s", (int)rows[i].choice, has_tools, rows[i].text);
+            gram_mask_close(p.masks, &p.at);
+        }
+    close_place(&p);
+}
+
+#define NOT_IN_XML(keyword) \
+    "tool f: schema: #/a: '" keyword "' is not supported for a strict tool in this model's form " \
+    "of calls (function-xml)"
+#define DSML_A   "<\xef\xbd\x9c" "DSML\xef\xbd\x9cparameter name=\"a\" string=\"true\">"
+#define DSML_END "</\xef\xbd\x9c" "DSML\xef\xbd\x9cparameter>"
+
 /* What a form cannot keep to is an error for a strict tool and a note for others. */
 static void test_a_strict_tool_is_kept_to_or_refused_in_every_form(void **state)
 {
@@ -438,6 +487,28 @@ static void test_a_strict_tool_is_kept_to_or_refused_in_every_form(void **state)
          "model's form of calls (gemma4)"},
         {"gemma4", "{\"a\":{\"description\":\"any\"}}",
          "a:{x:[1,<|\"|>]<|\"|>,{}],y:null}}", "a:x", NULL},
+        /* The reader takes one line feed off a text, not two; DSML's none. */
+        {"function-xml", "{\"a\":{\"enum\":[\"x\",\"yy\"]}}", "<parameter=a>\nyy</parameter>",
+         "<parameter=a>\nyy\n\n", NULL},
+        {"glm", "{\"a\":{\"enum\":[\"x\"]}}", "<arg_key>a</arg_key>\n<arg_value>x\n</arg_value>",
+         "<arg_key>a</arg_key>\n<arg_value>x\n\n", NULL},
+        {"dsml", "{\"a\":{\"enum\":[\"x\"]}}", DSML_A "x" DSML_END, DSML_A "x\n", NULL},
+        {"dsml", "{\"a\":{\"const\":\"x\\n\"}}", DSML_A "x\n" DSML_END, DSML_A "x<", NULL},
+        /* Texts and names that it would read as others. */
+        {"function-xml", "{\"a\":{\"enum\":[\"x\\n\"]}}", NULL, NULL, NOT_IN_XML("enum")},
+        {"function-xml", "{\"a\":{\"const\":\"x</parameter>y\"}}", NULL, NULL,
+         NOT_IN_XML("const")},
+        {"function-xml", "{\"a\":{\"type\":[\"string\",\"null\"],\"enum\":[\"x\",\"None\"]}}",
+         NULL, NULL, NOT_IN_XML("enum")},
+        {"function-xml", "{\"x>y\":{\"type\":\"integer\"}}", NULL, NULL,
+         "tool f: schema: #/x>y: 'properties' is not supported for a strict tool in this model's "
+         "form of calls (function-xml)"},
+        {"glm", "{\"a\":{\"enum\":[\"\\nx\"]}}", NULL, NULL, "tool f: schema: #/a: 'enum' is not"
+         " supported for a strict tool in this model's form of calls (glm)"},
+        {"gemma4", "{\"a\":{\"const\":\"<|\\\"|>\"}}", NULL, NULL, "tool f: schema: #/a: 'const' "
+         "is not supported for a strict tool in this model's form of calls (gemma4)"},
+        {"gemma4", "{\"a b\":{\"type\":\"integer\"}}", NULL, NULL, "tool f: schema: #: "
+         "'properties' is not supported for a strict tool in this model's form of calls (gemma4)"},
     };
     struct place p;
     struct api_error e;
@@ -461,8 +532,8 @@ static void test_a_strict_tool_is_kept_to_or_refused_in_every_form(void **state)
         }
         assert_true(ok);
         for (int good = 0; good < 2; good++) {
-            snprintf(text, sizeof text, "%.*s%.*sf%.*s%s%s", STR_ARG(row->call_open),
-                     STR_ARG(row->name_open), STR_ARG(row->name_close),
+            snprintf(text, sizeof text, "%.*s%.*s%.*sf%.*s%s%s", STR_ARG(row->section_open),
+                     STR_ARG(row->call_open), STR_ARG(row->name_open), STR_ARG(row->name_close),
                      row->shape == OUTPUT_SHAPE_LITERAL ? "{" : "",
                      good ? rows[i].good : rows[i].bad);
             if (lets(&p, str_of(text), &ends) != (good == 1))
@@ -570,6 +641,7 @@ int main(void)
         cmocka_unit_test(test_reasoning_comes_before_what_is_asked_for),
         cmocka_unit_test(test_a_call_that_nothing_marks_is_strict_from_its_name_on),
         cmocka_unit_test(test_harmony_reasons_and_then_calls),
+        cmocka_unit_test(test_harmony_answers_in_a_format_with_one_message),
         cmocka_unit_test(test_a_strict_tool_is_kept_to_or_refused_in_every_form),
         cmocka_unit_test(test_no_name_comes_twice_and_not_too_many_come),
         cmocka_unit_test(test_off_frees_only_the_calls_that_nothing_asks_for),

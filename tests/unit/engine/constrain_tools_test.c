@@ -295,9 +295,103 @@ static void test_no_reply_breaks_a_schema_leaks_a_marker_or_depends_on_its_cuts(
     vocab_free(p.vocab);
 }
 
+/* ---- An answer in a format beside tools ---- */
+
+/* All that a row would take for a whole call, as the one text that the format allows. */
+static void add_quoted_call(struct buf *b, const struct output_row *r)
+{
+    const str parts[] = {r->section_open, r->call_open, r->name_open, STR("get"), r->name_close,
+                         r->shape == OUTPUT_SHAPE_TAGS ? STR("") : STR("{}"), r->args_close,
+                         r->call_close, str_trim(r->section_close)};
+    for (size_t i = 0; i < countof(parts); i++)
+        buf_add(b, parts[i]);
+}
+
+static void play_answer(struct place *p, const struct output_row *row, bool has_tools,
+                        struct buf *text, struct read *r)
+{
+    struct api_request rq;
+    struct output_tools made;
+    struct constraint k = {.gram = NULL};
+    struct gram_state at = {.gram = NULL};
+    struct buf quoted, json, schema;
+    struct arena a;
+    struct api_error e;
+    struct err why;
+    arena_init(&a, (size_t)1 << 24);
+    buf_init(&quoted, 4096);
+    buf_init(&json, 8192);
+    buf_init(&schema, 8192);
+    add_quoted_call(&quoted, row);
+    buf_add_byte(&json, '"');
+    json_add_escaped(&json, buf_view(&quoted));
+    buf_add_byte(&json, '"');
+    buf_printf(&schema, "{\"const\":%.*s}", STR_ARG(buf_view(&json)));
+    api_request_init(&rq);
+    rq.tools = tools;
+    rq.tools_count = has_tools ? countof(tools) : 0;
+    rq.format = (struct api_format){.kind = API_FORMAT_SCHEMA, .text = buf_view(&schema),
+                                    .strict = true};
+    assert_true(output_tools_make(&made, &rq, &a, &why));
+    const struct constrain_ask ask = {.rq = &rq, .tools = has_tools ? &made : NULL,
+                                      .format.calls = row};
+    if (!constrain_make(p->constrain, &ask, &a, &k, &e))
+        fail_msg("%.*s: %s", STR_ARG(row->name), e.err.text);
+    const struct gram_mask_options m = {.homes_max = 4, .masks_bytes = 1 << 20, .index = k.index};
+    if (!p->masks)
+        p->masks = gram_mask_new(&m);
+    assert_true(gram_mask_open(p->masks, k.gram, &at, &why));
+    str header = row->shape == OUTPUT_SHAPE_CHANNEL ? STR("<|channel|>final<|message|>") : STR("");
+    str reply[] = {header, buf_view(&json)};
+    buf_clear(text);
+    for (size_t i = 0; i < countof(reply); i++)
+        for (size_t n = 0; n < reply[i].len; n++)
+            if (!step(p, &at, text, reply[i].p[n]))
+                fail_msg("%.*s: refused behind %.*s", STR_ARG(row->name), STR_ARG(buf_view(text)));
+    assert_true(gram_mask_is_done(p->masks, &at));
+    const struct output_options opt = {.format.calls = row, .tools = ask.tools,
+                                       .has_format = true};
+    for (size_t piece = 1; piece <= text->len; piece = piece < 8 ? piece + 1 : 8 * piece) {
+        read_reply(&opt, buf_view(text), false, piece, r, "an answer");
+        if (r->calls || !str_eq(buf_view(&r->content), buf_view(&json)))
+            fail_msg("%.*s, by %zu: %u calls in %.*s, said%.*s", STR_ARG(row->name), piece,
+                     r->calls, STR_ARG(buf_view(text)), STR_ARG(buf_view(&r->said)));
+    }
+    gram_mask_close(p->masks, &at);
+    constrain_drop(&k);
+    buf_deinit(&quoted);
+    buf_deinit(&json);
+    buf_deinit(&schema);
+    arena_deinit(&a);
+}
+
+static void test_an_answer_in_a_format_may_quote_a_call(void **state)
+{
+    (void)state;
+    struct place p;
+    struct read r = {.calls = 0};
+    struct buf text;
+    open_place(&p);
+    buf_init(&text, 1 << 14);
+    buf_init(&r.said, 1 << 20);
+    buf_init(&r.content, 1 << 20);
+    buf_init(&r.args, 1 << 20);
+    for (uint32_t f = 0; f < output_table_count; f++)
+        for (int has_tools = 0; has_tools < 2; has_tools++)
+            play_answer(&p, &output_table_rows[f], has_tools, &text, &r);
+    buf_deinit(&text);
+    buf_deinit(&r.said);
+    buf_deinit(&r.content);
+    buf_deinit(&r.args);
+    gram_mask_free(p.masks);
+    constrain_free(p.constrain);
+    vocab_free(p.vocab);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_answer_in_a_format_may_quote_a_call),
         cmocka_unit_test(test_no_reply_breaks_a_schema_leaks_a_marker_or_depends_on_its_cuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
