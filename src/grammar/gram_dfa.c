@@ -432,13 +432,16 @@ static bool dfa_lengths(struct gram_dfa *d, struct err *e)
     return true;
 }
 
-/* Of one part without a table: the program knows the shortest text, and nothing shorter. */
-static bool dfa_check_start(const struct gram_dfa *d, struct err *e)
+/* Without a whole table: the program knows the shortest text from the first state, which may stand
+ * behind a "^", and nothing shorter. */
+static bool dfa_check_start(struct gram_dfa_table *t, struct err *e)
 {
-    uint32_t dist = gram_prog_at(&d->prog, d->parts[0].start)->dist;
-    if (dist == GRAM_DFA_FAR)
+    uint32_t start = gram_dfa_start(t), max = t->d->span.max;
+    if (start == GRAM_DFA_FULL)
+        return err_set(e, ERR_LIMIT, "a pattern is too large");
+    if (start == GRAM_DFA_DEAD || dfa_state(t, start)->dist == GRAM_DFA_FAR)
         return err_set(e, ERR_REQUEST, "nothing can match");
-    return d->span.max == GRAM_DFA_FAR || dist <= d->span.max ||
+    return max == GRAM_DFA_FAR || dfa_state(t, start)->dist <= max ||
            err_set(e, ERR_REQUEST, "nothing of this length can match");
 }
 
@@ -450,12 +453,13 @@ bool gram_dfa_finish(struct gram_dfa *d, struct gram_dfa_span span, struct err *
     if (!t)
         return err_set(e, ERR_MEMORY, "pattern: no memory");
     if (!dfa_explore(t)) {
+        bool ok = dfa_check_start(t, e);
         gram_dfa_table_free(t);
-        if (d->parts_count > 1)
+        if (ok && d->parts_count > 1)
             return err_set(e, ERR_LIMIT, "patterns that must hold at once are too large");
-        if (span.min)
+        if (ok && span.min)
             return err_set(e, ERR_LIMIT, "a pattern with a least length is too large");
-        return dfa_check_start(d, e);
+        return ok;
     }
     d->whole = t;
     if (gram_dfa_start(t) != GRAM_DFA_DEAD)

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/digest.h"
 #include "grammar/gram_dfa.h"
 #include "grammar/gram_number.h"
 #include "grammar/gram_value.h"
@@ -52,19 +53,29 @@ static bool scalar_pattern_failed(struct gram_compile *s, const struct gram_fact
     return gram_facts_refuse(&s->r, at, "pattern", why->text);
 }
 
+/* Of the patterns, which bounds make long, and the span. */
+static struct digest_128 scalar_key(const struct scalar_pattern *p, uint32_t count,
+                                    struct gram_dfa_span span)
+{
+    struct digest_128 hash = digest_xxh3_128(str_view(&span, sizeof span), count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct digest_128 one = digest_xxh3_128(p[i].text, p[i].is_search);
+        const uint64_t both[] = {hash.low, hash.high, one.low, one.high};
+        hash = digest_xxh3_128(str_view(both, sizeof both), 0);
+    }
+    return hash;
+}
+
 /* One automaton for all patterns; equal ones are shared. GRAM_NONE: none, or failed. Without
  * strictness a pattern that cannot be read is left out. *is_never: nothing matches. */
 static uint32_t scalar_dfa(struct gram_compile *s, const struct gram_facts *f,
                            const struct scalar_pattern *p, uint32_t count,
                            struct gram_dfa_span span)
 {
-    struct buf key;
     struct err why = {0};
-    buf_init(&key, (size_t)1 << 20);
-    buf_printf(&key, "%u,%u", span.min, span.max);
-    for (uint32_t i = 0; i < count; i++)
-        buf_printf(&key, "\n%d%.*s", p[i].is_search, STR_ARG(p[i].text));
-    uint64_t *known = map_find(&s->dfas, buf_view(&key));
+    const struct digest_128 hash = scalar_key(p, count, span);
+    const str key = str_view(&hash, sizeof hash);
+    uint64_t *known = map_find(&s->dfas, key);
     uint32_t number = known ? (uint32_t)*known : GRAM_NONE, added = 0;
     struct gram_dfa *d = known ? NULL : gram_dfa_new();
     bool ok = d != NULL;
@@ -76,7 +87,7 @@ static uint32_t scalar_dfa(struct gram_compile *s, const struct gram_facts *f,
     }
     if (ok && added && gram_dfa_finish(d, span, &why)) {
         number = gram_add_dfa(s->g, d);
-        str copy = arena_copy(&s->arena, buf_view(&key));
+        str copy = arena_copy(&s->arena, key);
         bool is_shared = copy.p && map_put(&s->dfas, copy, number);
         (void)is_shared; /* else the next one makes its own */
         d = NULL;
@@ -86,7 +97,6 @@ static uint32_t scalar_dfa(struct gram_compile *s, const struct gram_facts *f,
         scalar_pattern_failed(s, f, count && p[0].is_search ? &p[0] : NULL, &why);
     }
     gram_dfa_free(d);
-    buf_deinit(&key);
     return number;
 }
 
@@ -124,8 +134,10 @@ uint32_t gram_scalar_text(struct gram_compile *s, const struct gram_facts *f)
     return gram_text(s->g, &t, s->ret);
 }
 
-/* Bounds as patterns behind p[0 .. count); the texts lie in the arena. */
-static bool scalar_bounds(struct gram_compile *s, const struct gram_facts *f,
+#define SCALAR_BOUNDS_MAX ((size_t)16 << 20)
+
+/* Bounds as patterns behind p[0 .. count); the texts, which are long, lie in a. */
+static bool scalar_bounds(struct gram_compile *s, const struct gram_facts *f, struct arena *a,
                           struct scalar_pattern *p, uint32_t *count)
 {
     for (uint32_t i = 0; i < f->bounds_count; i++) {
@@ -135,10 +147,12 @@ static bool scalar_bounds(struct gram_compile *s, const struct gram_facts *f,
         struct err why;
         buf_init(&text, (size_t)1 << 18);
         bool ok = gram_number_bound(&text, &n, &why);
-        p[*count] = (struct scalar_pattern){arena_copy(&s->arena, buf_view(&text)), false, b->v};
+        p[*count] = (struct scalar_pattern){arena_copy(a, buf_view(&text)), false, b->v};
         buf_deinit(&text);
         if (!ok)
             return gram_facts_fail(&s->r, b->v, "%s", why.text);
+        if (!p[*count].text.p)
+            return gram_scalar_fail_limit(s, "bytes", SCALAR_BOUNDS_MAX);
         ++*count;
     }
     return true;
@@ -147,16 +161,18 @@ static bool scalar_bounds(struct gram_compile *s, const struct gram_facts *f,
 uint32_t gram_scalar_number(struct gram_compile *s, const struct gram_facts *f, bool is_integer)
 {
     struct scalar_pattern p[GRAM_FACTS_FEW + 1];
+    struct arena a;
     struct buf form;
-    uint32_t count = 1;
+    uint32_t count = 1, dfa = SCALAR_DFA_NEVER;
+    arena_init(&a, SCALAR_BOUNDS_MAX);
     buf_init(&form, 4096);
     gram_number_form(&form, is_integer ? GRAM_NUMBER_INTEGER
                             : f->bounds_count ? GRAM_NUMBER_DECIMAL : GRAM_NUMBER_ANY);
-    p[0] = (struct scalar_pattern){arena_copy(&s->arena, buf_view(&form)), false, f->parts[0].v};
+    p[0] = (struct scalar_pattern){buf_view(&form), false, f->parts[0].v};
+    if (scalar_bounds(s, f, &a, p, &count))
+        dfa = scalar_dfa(s, f, p, count, (struct gram_dfa_span){0, GRAM_DFA_FAR});
     buf_deinit(&form);
-    if (!scalar_bounds(s, f, p, &count))
-        return GRAM_SCALAR_NEVER;
-    uint32_t dfa = scalar_dfa(s, f, p, count, (struct gram_dfa_span){0, GRAM_DFA_FAR});
+    arena_deinit(&a);
     if (s->r.has_failed || dfa == SCALAR_DFA_NEVER)
         return GRAM_SCALAR_NEVER;
     return gram_pattern(s->g, dfa, s->ret);
@@ -203,19 +219,22 @@ static bool scalar_number_is_valid(struct gram_compile *s, const struct gram_fac
                                    struct json v)
 {
     struct scalar_pattern p[GRAM_FACTS_FEW];
+    struct arena a;
     struct buf plain;
     struct err why;
     uint32_t count = 0;
+    arena_init(&a, SCALAR_BOUNDS_MAX);
     buf_init(&plain, 4096);
     bool ok = gram_number_plain(&plain, json_raw(v), &why) ||
               gram_facts_fail(&s->r, v, "%s", why.text);
     bool is_integer = ok && str_find_byte(buf_view(&plain), '.') == STR_NONE;
     ok = ok && f->types & (is_integer ? GRAM_TYPE_INTEGER : GRAM_TYPE_NUMBER);
-    if (ok && f->bounds_count && scalar_bounds(s, f, p, &count)) {
+    if (ok && f->bounds_count && scalar_bounds(s, f, &a, p, &count)) {
         uint32_t dfa = scalar_dfa(s, f, p, count, (struct gram_dfa_span){0, GRAM_DFA_FAR});
         ok = !s->r.has_failed && dfa != SCALAR_DFA_NEVER && scalar_runs(s, dfa, buf_view(&plain));
     }
     buf_deinit(&plain);
+    arena_deinit(&a);
     return ok;
 }
 

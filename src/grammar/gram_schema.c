@@ -310,7 +310,8 @@ static bool schema_add_name(struct gram_compile *s, uint32_t trie, str name, uin
     json_put_text(&w, name);
     gram_trie_add(s->g, trie, str_from(buf_view(&text), 1), id);
     buf_deinit(&text);
-    return gram_is_fine(s->g);
+    return gram_is_fine(s->g) ||
+           gram_scalar_fail_limit(s, "rules, or too much time or memory", SCHEMA_RULES_MAX);
 }
 
 static uint32_t schema_members(struct gram_compile *s, const struct gram_facts *f,
@@ -638,7 +639,7 @@ static uint32_t schema_value(struct gram_compile *s, struct gram_facts *f, uint3
         return gram_scalar_fail_limit(s, "levels", GRAM_SCHEMA_DEPTH_MAX), GRAM_SCALAR_NEVER;
     uint32_t hole = gram_hole(s->g);
     if (!key.p || !gram_is_fine(s->g) || !map_put(&s->rules, key, hole))
-        return gram_scalar_fail_limit(s, "rules, or too much time", SCHEMA_RULES_MAX),
+        return gram_scalar_fail_limit(s, "rules, or too much time or memory", SCHEMA_RULES_MAX),
                GRAM_SCALAR_NEVER;
     uint32_t node = schema_build(s, f, depth);
     if (node != GRAM_SCALAR_NEVER) {

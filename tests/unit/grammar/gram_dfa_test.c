@@ -178,6 +178,38 @@ static void test_several_patterns_must_all_accept(void **state)
     gram_dfa_free(d);
 }
 
+/* Too many states for a whole table: what can match is known from the program. */
+static void test_an_anchored_pattern_may_be_long(void **state)
+{
+    (void)state;
+    static char text[10002];
+    static const struct {
+        const char *pattern;
+        uint32_t least;
+    } rows[] = {{"^a{10000}$", 10000}, {"^[^b]{2000}$", 2000},
+                {"^(?:^[\\s\\S]{1000,2000}|^b)$", 1000}, {"^\\w{4999}\\d?$", 4999}};
+    struct err e;
+    memset(text, 'a', sizeof text);
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct gram_dfa *d = make(rows[i].pattern, true, any, &e);
+        if (!d)
+            fail_msg("%s: %s", rows[i].pattern, e.text);
+        assert_null(gram_dfa_whole(d));
+        struct gram_dfa_table *t = gram_dfa_table_new(d, 64 << 20);
+        assert_true(accepts(t, str_view(text, rows[i].least)));
+        assert_false(accepts(t, str_view(text, rows[i].least - 1)));
+        gram_dfa_table_free(t);
+        gram_dfa_free(d);
+        const struct gram_dfa_span less = {0, rows[i].least - 1};
+        if (i != 2) { /* "b" is short */
+            assert_null(make(rows[i].pattern, true, less, &e));
+            assert_string_equal(e.text, "nothing of this length can match");
+        }
+    }
+    assert_null(make("a^b{9000}$", true, any, &e));
+    assert_string_equal(e.text, "nothing can match");
+}
+
 static void test_hostile_patterns_are_answered_or_refused(void **state)
 {
     (void)state;
@@ -218,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_what_is_not_supported_is_named_with_its_place),
         cmocka_unit_test(test_lengths_decide_what_can_still_be_kept),
         cmocka_unit_test(test_several_patterns_must_all_accept),
+        cmocka_unit_test(test_an_anchored_pattern_may_be_long),
         cmocka_unit_test(test_hostile_patterns_are_answered_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -401,6 +401,33 @@ static void test_H09_hostile_schemas_are_answered_at_once(void **state)
     buf_deinit(&b);
 }
 
+/* Each bound is a pattern of many kilobytes while it compiles. */
+static void test_450_properties_may_have_bounds_of_many_digits(void **state)
+{
+    (void)state;
+    const struct gram_limits l = {.bytes_max = (size_t)256 << 20};
+    const struct gram_schema_options o = {.is_strict = true};
+    struct gram *g = gram_new(&l);
+    struct buf b;
+    struct err e = {0};
+    uint32_t rule;
+    buf_init(&b, 1 << 20);
+    for (uint32_t i = 1; i <= 450; i++)
+        buf_printf(&b, "%s\"n%u\":{\"type\":\"number\",\"minimum\":-%.6f,\"maximum\":%.4f}",
+                   i > 1 ? "," : "{\"type\":\"object\",\"properties\":{", i, i * 1.234567,
+                   i * 98765.4321);
+    buf_add_z(&b, "}}");
+    if (!gram_schema(g, buf_view(&b), &o, &rule, &e))
+        fail_msg("%s", e.text);
+    gram_unref(g);
+    const struct gram_limits small = {.bytes_max = (size_t)8 << 20};
+    g = gram_new(&small);
+    assert_false(gram_schema(g, buf_view(&b), &o, &rule, &e));
+    assert_int_equal(e.code, ERR_LIMIT); /* and not that no value is possible */
+    gram_unref(g);
+    buf_deinit(&b);
+}
+
 /* Patterns of random pieces, good and bad ones: each compiles or is refused with a sentence, and
  * what compiles can be walked with any bytes. */
 static void test_H05_no_pattern_brings_the_compiler_or_a_reply_down(void **state)
@@ -451,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_H02_without_strictness_the_keyword_alone_is_left_out),
         cmocka_unit_test(test_H02_one_wrong_field_leaves_the_others_constrained),
         cmocka_unit_test(test_H05_no_pattern_brings_the_compiler_or_a_reply_down),
+        cmocka_unit_test(test_450_properties_may_have_bounds_of_many_digits),
         cmocka_unit_test(test_H09_hostile_schemas_are_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
