@@ -208,6 +208,38 @@ static bool seq_read_open(struct seq *s, const struct prompt *p, struct err *e)
     return true;
 }
 
+/* One byte of a turn that the request began. Blanks that only our own JSON would not have are
+ * passed over. */
+static bool seq_follow_byte(struct seq *s, char byte, bool is_json)
+{
+    bool ok = gram_mask_try_bytes(s->masks, &s->gram, str_view(&byte, 1), &s->gram_next);
+    if (ok)
+        s->gram = s->gram_next;
+    return ok || (is_json && (byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'));
+}
+
+/* An unfinished turn of the request that begins an answer in the format is part of the answer; any
+ * other text stands in front of it. */
+static bool seq_follow_open(struct seq *s, struct err *e)
+{
+    const struct api_request *rq = &s->job->rq;
+    enum api_format_kind kind = rq->format.kind;
+    bool is_json = kind == API_FORMAT_JSON || kind == API_FORMAT_SCHEMA, fits = true;
+    if (!gram_is_on(&s->gram) || kind == API_FORMAT_TEXT || !rq->continue_last ||
+        rq->messages_count == 0 || s->job->reply.tools)
+        return true;
+    const struct api_message *m = &rq->messages[rq->messages_count - 1];
+    for (uint32_t i = 0; i < m->parts_count && fits; i++)
+        for (size_t k = 0; k < m->parts[i].text.len && fits; k++)
+            fits = m->parts[i].kind != API_PART_TEXT ||
+                   seq_follow_byte(s, m->parts[i].text.p[k], is_json);
+    if (fits)
+        return true;
+    gram_mask_close(s->masks, &s->gram);
+    s->gram.gram = NULL;
+    return gram_mask_open(s->masks, s->job->constraint.gram, &s->gram, e);
+}
+
 bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_options *o,
               struct err *e)
 {
@@ -239,7 +271,7 @@ bool seq_init(struct seq *s, struct job *j, uint32_t choice, const struct seq_op
     s->masks = o->masks;
     if (j->constraint.gram && !gram_mask_open(s->masks, j->constraint.gram, &s->gram, e))
         return false;
-    ok = (!j->reads_open || seq_read_open(s, p, e)) &&
+    ok = seq_follow_open(s, e) && (!j->reads_open || seq_read_open(s, p, e)) &&
          (!j->begun || seq_feed_begun(s, &j->begun[choice], e));
     output_clear(&s->output);
     return ok;

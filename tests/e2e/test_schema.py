@@ -223,6 +223,33 @@ def test_a_child_killed_inside_a_schema_is_not_seen(real):
     assert got == [plain]
 
 
+BEGUN = [("/v1/messages", '{"name": "Ann', PERSON),
+         ("/api/chat", '{\n  "name": "Ann",\n', PERSON),
+         ("/v1/chat/completions", "{", PERSON), ("/v1/chat/completions", "[1, ", SCHEMAS[1])]
+
+
+@pytest.mark.parametrize("path, begun, schema", BEGUN)
+def test_an_answer_that_the_request_began_is_gone_on_with(real, path, begun, schema):
+    """Both are one answer; a text that begins none stands in front of a whole one."""
+    fields = {"/v1/messages": {"max_tokens": 200, "temperature": 0, "output_config": {
+                  "format": {"type": "json_schema", "schema": schema}}},
+              "/api/chat": {"stream": False, "format": schema,
+                            "options": {"temperature": 0, "num_predict": 200}},
+              "/v1/chat/completions": {
+                  "max_tokens": 200, "temperature": 0, "response_format": wrap(schema),
+                  "continue_final_message": True, "add_generation_prompt": False}}[path]
+    for text in (begun, "Here it is:"):
+        r = real.post(path, {"model": real.model(), **fields, "messages": [
+            {"role": "user", "content": "Describe a person."},
+            {"role": "assistant", "content": text}]})
+        assert r.status == 200, r.body
+        r = r.json()
+        said = r["content"][0]["text"] if path == "/v1/messages" else \
+            r["message"]["content"] if path == "/api/chat" else \
+            r["choices"][0]["message"]["content"]
+        jsonschema.validate(json.loads((begun if text is begun else "") + said), schema)
+
+
 def test_H04_recursive_references_are_followed(real):
     tree = {"$defs": {"node": {"type": "object", "properties": {
         "v": {"type": "integer", "maximum": 99, "minimum": 0},
