@@ -46,9 +46,11 @@ WRONG = [
     (MESSAGES, {"tools": [message_tool()], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
     (RESPONSES, {"tools": [{"type": "function"}]}, "tools[0].name"),
     (RESPONSES, {"tools": [{"type": "namespace", "tools": []}]}, "tools[0].name"),
+    (RESPONSES, {"tools": [{"type": "function", "name": "f"}] * 2}, "tools[1].name"),
     (RESPONSES, {"tools": [{"type": "function", "name": "f"}],
                  "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name"),
     (OLLAMA, {"tools": [{"type": "function"}]}, "tools[0].function"),
+    (OLLAMA, {"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
     (OLLAMA, {"tools": [chat_tool(), chat_tool()]}, "tools[1].function.name"),
 ]
 
@@ -86,6 +88,77 @@ def test_large_declarations_are_counted(coder, name):
     reply = coder.post("/v1/messages/count_tokens", {"model": coder.model(), "messages": ASK,
                                                      "tools": BIG[name]}, timeout=SECONDS)
     assert reply.status == 200 and reply.json()["input_tokens"] > 500, reply.body[:300]
+
+
+# ---- Schemas that no grammar can be made of, wherever each dialect has one ----
+
+BAD_SCHEMAS = {
+    "an invalid regex": ({"type": "string", "pattern": "(a"},
+                         "#/properties/a/pattern: pattern: offset 0: ')' is missing"),
+    "a look-around": ({"type": "string", "pattern": "(?=a)"},
+                      "#/properties/a/pattern: pattern: offset 0: look-around is not supported"),
+    "recursion without a base": ({"$ref": "#/properties/a"}, "'$ref' leads back to itself"),
+    "more at least than at most": ({"type": "array", "minItems": 3, "maxItems": 1},
+                                   "#/properties/a: minItems 3 is more than maxItems 1"),
+    "a keyword that is not kept": ({"not": {}}, "#/properties/a: 'not' is not supported"),
+}
+
+
+def places_of(path, schema):
+    """(fields, param) for an answer and for the arguments of a strict tool."""
+    form = {"type": "json_schema", "name": "f", "schema": schema, "strict": True}
+    tool = {"name": "f", "strict": True}
+    return {
+        CHAT: [({"response_format": {"type": "json_schema", "json_schema": {
+                    "name": "f", "schema": schema, "strict": True}}},
+                "response_format.json_schema.schema"),
+               ({"tools": [chat_tool(strict=True, parameters=schema)]},
+                "tools[0].function.parameters")],
+        RESPONSES: [({"text": {"format": form}}, "text.format.schema"),
+                    ({"tools": [{"type": "function", **tool, "parameters": schema}]},
+                     "tools[0].parameters")],
+        MESSAGES: [({"output_config": {"format": form}}, ""),
+                   ({"tools": [{**tool, "input_schema": schema}]}, "")],
+        OLLAMA: [({"format": schema}, ""),
+                 ({"tools": [chat_tool(strict=True, parameters=schema)]}, "")]}[path]
+
+
+@pytest.mark.parametrize("path", BASE)
+@pytest.mark.parametrize("name", BAD_SCHEMAS)
+def test_a_schema_that_cannot_be_kept_is_a_400_that_says_where(coder, path, name):
+    field, says = BAD_SCHEMAS[name]
+    schema = {"type": "object", "properties": {"a": field}, "required": ["a"]}
+    for more, param in places_of(path, schema):
+        for stream in (False, True):
+            reply = coder.post(path, {"model": coder.model(), **BASE[path], **more,
+                                      "stream": stream}, timeout=SECONDS)
+            assert reply.status == 400, (more, reply.body[:300])
+            error = reply.json()["error"]
+            assert says in (error if isinstance(error, str) else error["message"]), error
+            assert not param or error["param"] == param, error
+
+
+@pytest.mark.parametrize("path", BASE)
+def test_a_schema_of_a_megabyte_is_too_large_for_an_answer(coder, path):
+    more, param = places_of(path, {"type": "object", "description": "word " * 200000})[0]
+    reply = coder.post(path, {"model": coder.model(), **BASE[path], **more}, timeout=SECONDS)
+    assert reply.status == 400 and b"more than 262144 bytes" in reply.body, reply.body[:300]
+    assert not param or reply.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize("path", BASE)
+def test_500_tools_that_are_too_long_together_are_refused_at_once(coder, path):
+    schema = {"type": "object", "properties": {"text": {"type": "string",
+                                                        "description": "What to do. " * 20}}}
+    tools = [{"name": f"tool_{i}", "description": "Does a thing."} for i in range(500)]
+    tools = [{**t, "input_schema": schema} if path == MESSAGES else
+             {"type": "function", **t, "parameters": schema} if path == RESPONSES else
+             {"type": "function", "function": {**t, "parameters": schema}} for t in tools]
+    reply = coder.post(path, {"model": coder.model(), **BASE[path], "tools": tools},
+                       timeout=SECONDS)
+    assert reply.status == (413 if path == OLLAMA else 400), reply.body[:300]
+    error = reply.json() if path == OLLAMA else reply.json()["error"]
+    assert error["code"] == "context_length_exceeded", error
 
 
 def test_a_schema_that_nests_without_end_is_a_400(coder):
