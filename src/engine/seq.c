@@ -129,7 +129,9 @@ static bool seq_feed(struct seq *s, int32_t id)
     if (seq_is_looping(s, id))
         seq_end(s, API_DONE_LOOP);
     if (s->state == SEQ_STATE_DONE) {
-        bool is_whole = s->done == API_DONE_EOS || s->done == API_DONE_SCHEMA_END;
+        /* A token that the client stops at may stand inside a call, which is then cut. */
+        bool is_inside = gram_is_on(&s->gram) && !gram_mask_can_end(s->masks, &s->gram);
+        bool is_whole = s->done == API_DONE_SCHEMA_END || (s->done == API_DONE_EOS && !is_inside);
         ok = ok && output_end(&s->output, !is_whole);
         if ((s->done == API_DONE_EOS || s->done == API_DONE_SCHEMA_END) &&
             output_has_calls(&s->output))

@@ -91,6 +91,15 @@ def test_B18_a_limit_inside_a_forced_call_is_a_length(coder):
     assert r.status == 200 and r.json()["choices"][0]["finish_reason"] == "length"
 
 
+def test_B18_a_stop_token_inside_a_forced_call_shows_nothing_of_it(coder):
+    ends = []
+    for token in (90, 4913, 606, 788, 330):  # {  {"  name  ":  and a quote behind a blank
+        got = ask(coder, PULL_AWAY, "required", 1, stop_token_ids=[token])
+        assert not got["message"]["content"], (token, got)
+        ends.append((got["finish_reason"], len(calls_of(got["message"]))))
+    assert ("stop", 0) in ends and set(ends) <= {("stop", 0), ("tool_calls", 1)}, ends
+
+
 def test_H02_one_keyword_of_one_tool_costs_that_field_alone(coder):
     odd = {"type": "object", "properties": {"code": {"type": "string", "pattern": "(?=a)\\d"},
                                             "n": {"type": "integer", "multipleOf": 5}},
