@@ -465,66 +465,68 @@ static void test_harmony_answers_in_a_format_with_one_message(void **state)
 #define DSML_A   "<\xef\xbd\x9c" "DSML\xef\xbd\x9cparameter name=\"a\" string=\"true\">"
 #define DSML_END "</\xef\xbd\x9c" "DSML\xef\xbd\x9cparameter>"
 
+static const struct {
+    const char *format, *schema, *good, *bad, *why;
+} strict_rows[] = {
+    {"function-xml", "{\"a\":{\"type\":\"string\",\"enum\":[\"x\",\"yy\"]}}",
+     "<parameter=a>\nyy\n</parameter>\n", "<parameter=a>\nz", NULL},
+    {"function-xml", "{\"a\":{\"type\":\"string\",\"pattern\":\"^x\"}}", NULL, NULL,
+     "tool f: schema: #/a: 'pattern' is not supported for a strict tool in this model's form of"
+     " calls (function-xml)"},
+    {"function-xml", "{\"a\":{\"type\":\"integer\",\"maximum\":5}}",
+     "<parameter=a>\n5\n</parameter>\n", "<parameter=a>\n6", NULL},
+    {"gemma4", "{\"a\":{\"const\":\"x\"},\"b\":{\"type\":\"array\",\"items\":{\"type\":"
+     "\"object\",\"properties\":{\"c\":{\"type\":\"integer\"}},\"required\":[\"c\"]}}}",
+     "a:<|\"|>x<|\"|>,b:[{c:1},{c:2}]}", "a:<|\"|>x<|\"|>,b:[{}", NULL},
+    {"gemma4", "{\"a\":{\"type\":\"array\",\"maxItems\":2,\"items\":{\"type\":\"null\"}}}",
+     NULL, NULL, "tool f: schema: #/a: 'maxItems' is not supported for a strict tool in this "
+     "model's form of calls (gemma4)"},
+    {"gemma4", "{\"a\":{\"description\":\"any\"}}",
+     "a:{x:[1,<|\"|>]<|\"|>,{}],y:null}}", "a:x", NULL},
+    /* The reader takes one line feed off a text, not two; DSML's none. */
+    {"function-xml", "{\"a\":{\"enum\":[\"x\",\"yy\"]}}", "<parameter=a>\nyy</parameter>",
+     "<parameter=a>\nyy\n\n", NULL},
+    {"glm", "{\"a\":{\"enum\":[\"x\"]}}", "<arg_key>a</arg_key>\n<arg_value>x\n</arg_value>",
+     "<arg_key>a</arg_key>\n<arg_value>x\n\n", NULL},
+    {"dsml", "{\"a\":{\"enum\":[\"x\"]}}", DSML_A "x" DSML_END, DSML_A "x\n", NULL},
+    {"dsml", "{\"a\":{\"const\":\"x\\n\"}}", DSML_A "x\n" DSML_END, DSML_A "x<", NULL},
+    /* Texts and names that it would read as others. */
+    {"function-xml", "{\"a\":{\"enum\":[\"x\\n\"]}}", NULL, NULL, NOT_IN_XML("enum")},
+    {"function-xml", "{\"a\":{\"const\":\"x</parameter>y\"}}", NULL, NULL,
+     NOT_IN_XML("const")},
+    {"function-xml", "{\"a\":{\"type\":[\"string\",\"null\"],\"enum\":[\"x\",\"None\"]}}",
+     NULL, NULL, NOT_IN_XML("enum")},
+    {"function-xml", "{\"x>y\":{\"type\":\"integer\"}}", NULL, NULL,
+     "tool f: schema: #/x>y: 'properties' is not supported for a strict tool in this model's "
+     "form of calls (function-xml)"},
+    {"glm", "{\"a\":{\"enum\":[\"\\nx\"]}}", NULL, NULL, "tool f: schema: #/a: 'enum' is not"
+     " supported for a strict tool in this model's form of calls (glm)"},
+    {"gemma4", "{\"a\":{\"const\":\"<|\\\"|>\"}}", NULL, NULL, "tool f: schema: #/a: 'const' "
+     "is not supported for a strict tool in this model's form of calls (gemma4)"},
+    {"gemma4", "{\"a b\":{\"type\":\"integer\"}}", NULL, NULL, "tool f: schema: #: "
+     "'properties' is not supported for a strict tool in this model's form of calls (gemma4)"},
+};
+
 /* What a form cannot keep to is an error for a strict tool and a note for others. */
 static void test_a_strict_tool_is_kept_to_or_refused_in_every_form(void **state)
 {
     (void)state;
-    static const struct {
-        const char *format, *schema, *good, *bad, *why;
-    } rows[] = {
-        {"function-xml", "{\"a\":{\"type\":\"string\",\"enum\":[\"x\",\"yy\"]}}",
-         "<parameter=a>\nyy\n</parameter>\n", "<parameter=a>\nz", NULL},
-        {"function-xml", "{\"a\":{\"type\":\"string\",\"pattern\":\"^x\"}}", NULL, NULL,
-         "tool f: schema: #/a: 'pattern' is not supported for a strict tool in this model's form of"
-         " calls (function-xml)"},
-        {"function-xml", "{\"a\":{\"type\":\"integer\",\"maximum\":5}}",
-         "<parameter=a>\n5\n</parameter>\n", "<parameter=a>\n6", NULL},
-        {"gemma4", "{\"a\":{\"const\":\"x\"},\"b\":{\"type\":\"array\",\"items\":{\"type\":"
-         "\"object\",\"properties\":{\"c\":{\"type\":\"integer\"}},\"required\":[\"c\"]}}}",
-         "a:<|\"|>x<|\"|>,b:[{c:1},{c:2}]}", "a:<|\"|>x<|\"|>,b:[{}", NULL},
-        {"gemma4", "{\"a\":{\"type\":\"array\",\"maxItems\":2,\"items\":{\"type\":\"null\"}}}",
-         NULL, NULL, "tool f: schema: #/a: 'maxItems' is not supported for a strict tool in this "
-         "model's form of calls (gemma4)"},
-        {"gemma4", "{\"a\":{\"description\":\"any\"}}",
-         "a:{x:[1,<|\"|>]<|\"|>,{}],y:null}}", "a:x", NULL},
-        /* The reader takes one line feed off a text, not two; DSML's none. */
-        {"function-xml", "{\"a\":{\"enum\":[\"x\",\"yy\"]}}", "<parameter=a>\nyy</parameter>",
-         "<parameter=a>\nyy\n\n", NULL},
-        {"glm", "{\"a\":{\"enum\":[\"x\"]}}", "<arg_key>a</arg_key>\n<arg_value>x\n</arg_value>",
-         "<arg_key>a</arg_key>\n<arg_value>x\n\n", NULL},
-        {"dsml", "{\"a\":{\"enum\":[\"x\"]}}", DSML_A "x" DSML_END, DSML_A "x\n", NULL},
-        {"dsml", "{\"a\":{\"const\":\"x\\n\"}}", DSML_A "x\n" DSML_END, DSML_A "x<", NULL},
-        /* Texts and names that it would read as others. */
-        {"function-xml", "{\"a\":{\"enum\":[\"x\\n\"]}}", NULL, NULL, NOT_IN_XML("enum")},
-        {"function-xml", "{\"a\":{\"const\":\"x</parameter>y\"}}", NULL, NULL,
-         NOT_IN_XML("const")},
-        {"function-xml", "{\"a\":{\"type\":[\"string\",\"null\"],\"enum\":[\"x\",\"None\"]}}",
-         NULL, NULL, NOT_IN_XML("enum")},
-        {"function-xml", "{\"x>y\":{\"type\":\"integer\"}}", NULL, NULL,
-         "tool f: schema: #/x>y: 'properties' is not supported for a strict tool in this model's "
-         "form of calls (function-xml)"},
-        {"glm", "{\"a\":{\"enum\":[\"\\nx\"]}}", NULL, NULL, "tool f: schema: #/a: 'enum' is not"
-         " supported for a strict tool in this model's form of calls (glm)"},
-        {"gemma4", "{\"a\":{\"const\":\"<|\\\"|>\"}}", NULL, NULL, "tool f: schema: #/a: 'const' "
-         "is not supported for a strict tool in this model's form of calls (gemma4)"},
-        {"gemma4", "{\"a b\":{\"type\":\"integer\"}}", NULL, NULL, "tool f: schema: #: "
-         "'properties' is not supported for a strict tool in this model's form of calls (gemma4)"},
-    };
     struct place p;
     struct api_error e;
     open_place(&p);
-    for (size_t i = 0; i < countof(rows); i++) {
+    for (size_t i = 0; i < countof(strict_rows); i++) {
         char schema[512], text[512];
-        snprintf(schema, sizeof schema, "{\"type\":\"object\",\"properties\":%s}", rows[i].schema);
+        snprintf(schema, sizeof schema, "{\"type\":\"object\",\"properties\":%s}",
+                 strict_rows[i].schema);
         struct api_tool f = {.kind = API_TOOL_FUNCTION, .name = STR("f"), .allowed = true,
                              .strict = true, .schema = str_of(schema)};
-        const struct output_row *row = output_table_find(str_of(rows[i].format));
+        const struct output_row *row = output_table_find(str_of(strict_rows[i].format));
         const struct setting o = {.row = row, .choice = API_TOOL_CHOICE_REQUIRED,
                                   .begin = OUTPUT_BEGIN_ANSWER, .tool = &f};
         bool ok = begin(&p, &o, &e), ends;
-        if (rows[i].why) {
+        if (strict_rows[i].why) {
             assert_false(ok);
-            assert_string_equal(e.err.text, rows[i].why);
+            assert_string_equal(e.err.text, strict_rows[i].why);
             f.strict = false;
             assert_true(begin(&p, &o, &e));
             gram_mask_close(p.masks, &p.at);
@@ -535,9 +537,9 @@ static void test_a_strict_tool_is_kept_to_or_refused_in_every_form(void **state)
             snprintf(text, sizeof text, "%.*s%.*s%.*sf%.*s%s%s", STR_ARG(row->section_open),
                      STR_ARG(row->call_open), STR_ARG(row->name_open), STR_ARG(row->name_close),
                      row->shape == OUTPUT_SHAPE_LITERAL ? "{" : "",
-                     good ? rows[i].good : rows[i].bad);
+                     good ? strict_rows[i].good : strict_rows[i].bad);
             if (lets(&p, str_of(text), &ends) != (good == 1))
-                fail_msg("%s: %s", rows[i].format, text);
+                fail_msg("%s: %s", strict_rows[i].format, text);
         }
         gram_mask_close(p.masks, &p.at);
     }
