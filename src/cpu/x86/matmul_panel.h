@@ -15,6 +15,8 @@
 #ifndef SHOAL_CPU_X86_MATMUL_PANEL_H
 #define SHOAL_CPU_X86_MATMUL_PANEL_H
 
+#include <string.h>
+
 #include "cpu/x86/matmul_tile.h"
 
 #if defined(__AVX2__)
@@ -30,14 +32,14 @@ struct tile_panel {
     float d[TILE_BLOCKS * 2][TILE_ROWS]; /* per step */
     float dm[TILE_BLOCKS][TILE_ROWS];
     int32_t sc[TILE_BLOCKS * 2][TILE_ROWS]; /* per sub-block */
-    int32_t mn[TILE_BLOCKS * 2][TILE_ROWS]; /* K32: pairs of i16, per 64; file layout: per 16 */
+    int32_t mn[TILE_BLOCKS * 2][TILE_ROWS]; /* K32: pairs of i16, per 64; K16: per 16 */
 };
 
 struct tile_job {
     const struct matmul_args *a;
     struct tile_panel *panel;
     enum tile_kind kind;
-    bool is_file, has_min, is_biased; /* is_biased: codes are q + 128 */
+    bool has_min, is_biased; /* is_biased: codes are q + 128 */
     int offset_log2;         /* of the codes */
     size_t row;              /* of the panel */
     size_t block, blocks;    /* of 32 inputs */
@@ -151,7 +153,8 @@ static void tile_fill_group(const struct tile_job *j, size_t group, const uint8_
     }
 }
 
-/* One step of a row in file layout, to lane r of the panel. */
+/* One step of a row in file layout, to lane r of the panel: as K16, 32 or 16 with biased codes. No
+ * such type has minimums. */
 static void tile_fill_step(const struct tile_job *j, size_t r, size_t k, const uint8_t *row)
 {
     const struct cpu_codes_type *t = &cpu_codes_table[j->a->type];
@@ -160,19 +163,15 @@ static void tile_fill_step(const struct tile_job *j, size_t r, size_t k, const u
     size_t first = k - j->block * 32;
     t->decode(&c, row, k);
     for (size_t i = 0; i < t->step; i += 4) {
+        uint32_t word;
         size_t at = first + i;
-        uint8_t *q = p->codes[at / 32][at % 32 / 4][r / 16] + r % 16 * 4;
-        for (size_t b = 0; b < 4; b++)
-            q[b] = (uint8_t)(c.q[i + b] + 128);
+        memcpy(&word, c.q + i, 4);
+        word ^= 0x80808080u;
+        memcpy(p->codes[at / 32][at % 32 / 4][r / 16] + r % 16 * 4, &word, 4);
     }
     p->d[first / t->step][r] = c.d;
-    if (t->step != 256)
-        return;
-    p->dm[first / t->step][r] = c.dm;
-    for (size_t i = 0; i < 16; i++) {
+    for (size_t i = 0; i < 16 && t->step == 256; i++)
         p->sc[first / 16 + i][r] = c.sc[i * 16 / t->sub];
-        p->mn[first / 16 + i][r] = c.mn[i * 16 / t->sub];
-    }
 }
 
 static void tile_fill_file(const struct tile_job *j)
@@ -183,7 +182,7 @@ static void tile_fill_file(const struct tile_job *j)
     for (size_t r = 0; r < TILE_ROWS; r++) {
         if (j->row + r >= j->a->rows) { /* a scale of zero: what lies in the codes does not count */
             for (size_t i = 0; i < j->blocks * 32 / step; i++)
-                j->panel->d[i][r] = j->panel->dm[i / 2][r] = 0.0f;
+                j->panel->d[i][r] = 0.0f;
             continue;
         }
         const uint8_t *row = (const uint8_t *)j->a->weight + (j->row + r) * row_size;
@@ -440,105 +439,38 @@ VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, en
     tile_end(j, acc, column, nc);
 }
 
-/* ---- panel: types in file layout ----
- *
- * Steps of 16, 32 or 256, codes biased by 128, scales per 16 whatever the type has: one column at a
- * time out of a panel of nc. Decoding costs more than this. */
-
-/* Sums of 16 activations starting at word x[0], stride nc, with one vector of codes per group. */
-VEC_INLINE vi tile_sum_16(const uint8_t *codes, const int32_t *x, size_t nc, int group, int32_t neg)
+/* NVFP4: a float scale per 16 inputs. The sums of 16 activations, which the codes' bias needs, are
+ * not in the form: they are made here, for all rows at once. */
+VEC_INLINE void tile_run_16(const struct tile_job *j, size_t column, int nc)
 {
-    vi s = VEC_HAS_VNNI ? vi_sll(vi_set1(neg), 7) : vi_zero();
-    VEC_UNROLL for (int g = 0; g < 4; g++)
-        s = vi_dot_biased(s, vi_load(codes + (g * TILE_GROUPS + group) * 64),
-                          vi_set1(x[(size_t)g * nc]));
-    return s;
-}
-
-static int32_t tile_neg_16(const int32_t *x, size_t nc)
-{
-    int32_t sum = 0;
-    for (size_t g = 0; g < 4; g++) {
-        uint32_t word = (uint32_t)x[g * nc];
-        for (int b = 0; b < 32; b += 8)
-            sum += (int8_t)(word >> b);
-    }
-    return -sum;
-}
-
-static void tile_run_file_32(const struct tile_job *j, size_t column, size_t nc, size_t c)
-{
-    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_32, column - c, nc);
-    const int32_t *x = t.x + c;
+    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_32, column, (size_t)nc);
+    const int32_t *x = t.x + j->block * 8 * (size_t)nc;
+    const float *ad = t.d + j->block * (size_t)nc;
+    const vi ones = vi_set1_8(1);
     vf acc[TILE_GROUPS][6];
-    tile_begin(j, acc, column, 1);
-    for (size_t b = 0; b < j->blocks; b++) {
-        size_t block = j->block + b;
-        vf ad = vf_set1(t.d[block * nc + c]);
-        const int32_t *xs = x + block * 8 * nc;
-        int32_t neg[2] = {tile_neg_16(xs, nc), tile_neg_16(xs + 4 * nc, nc)};
-        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+    tile_begin(j, acc, column, nc);
+    for (size_t step = 0; step < 2 * j->blocks; step++, x += 4 * nc) {
+        vi s[TILE_GROUPS][6];
+        VEC_UNROLL for (int c = 0; c < nc; c++)
         {
-            const uint8_t *codes = j->panel->codes[b][0][0];
-            vi s = tile_sum_16(codes, xs, nc, r, neg[0]);
-            vi u = tile_sum_16(codes + TILE_GROUPS * 256, xs + 4 * nc, nc, r, neg[1]);
-            size_t step = j->kind == TILE_16 ? 2 * b : b;
-            vf d = vf_mul(vf_load(j->panel->d[step] + 16 * r), ad);
-            if (j->kind == TILE_16) {
-                acc[r][0] = vf_fma(d, vf_from_i(s), acc[r][0]);
-                d = vf_mul(vf_load(j->panel->d[step + 1] + 16 * r), ad);
-                acc[r][0] = vf_fma(d, vf_from_i(u), acc[r][0]);
-            } else {
-                acc[r][0] = vf_fma(d, vf_from_i(vi_add(s, u)), acc[r][0]);
-            }
+            vi sum = vi_zero();
+            VEC_UNROLL for (int g = 0; g < 4 && VEC_HAS_VNNI; g++)
+                sum = vi_dot(sum, ones, vi_set1(x[g * nc + c]));
+            VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+                s[r][c] = vi_sub(vi_zero(), vi_sll(sum, 7));
         }
+        tile_sums(s, j->panel->codes[step / 2][step % 2 * 4][0], x, nc, 4, true);
+        tile_add(acc, s, j->panel->d[step], ad + step / 2 * (size_t)nc, nc);
     }
-    tile_end(j, acc, column, 1);
-}
-
-static void tile_run_file_256(const struct tile_job *j, size_t column, size_t nc, size_t c)
-{
-    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_256, column - c, nc);
-    const struct tile_panel *p = j->panel;
-    vf acc[TILE_GROUPS][6];
-    tile_begin(j, acc, column, 1);
-    for (size_t b = 0; b < j->blocks / 8; b++) {
-        size_t super = j->block / 8 + b;
-        vf ad = vf_set1(t.d[super * nc + c]);
-        VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
-        {
-            vi dot = vi_zero(), min = vi_zero();
-            for (size_t i = 0; i < 16; i++) {
-                const uint8_t *codes = p->codes[b * 8 + i / 2][i % 2 * 4][0];
-                int32_t neg = t.neg[(super * 16 + i) * nc + c];
-                const int32_t *x = t.x + (super * 64 + i * 4) * nc + c;
-                int32_t factor = t.factor[(super * 8 + i / 2) * nc + c];
-                vi sc = vi_mul(vi_load(p->sc[b * 16 + i] + 16 * r), vi_set1(factor));
-                dot = vi_add(dot, vi_mul(sc, tile_sum_16(codes, x, nc, r, neg)));
-                min = vi_sub(min, vi_mul(vi_load(p->mn[b * 16 + i] + 16 * r),
-                                         vi_set1(factor * neg)));
-            }
-            vf d = vf_mul(vf_load(p->d[b] + 16 * r), ad);
-            acc[r][0] = vf_fma(d, vf_from_i(dot), acc[r][0]);
-            if (j->has_min)
-                acc[r][0] = vf_fnma(vf_mul(vf_load(p->dm[b] + 16 * r), ad), vf_from_i(min),
-                                    acc[r][0]);
-        }
-    }
-    tile_end(j, acc, column, 1);
+    tile_end(j, acc, column, nc);
 }
 
 /* ---- the loops ---- */
 
 static void tile_run(const struct tile_job *j, size_t column, size_t nc)
 {
-    if (j->is_file) {
-        for (size_t c = 0; c < nc; c++) {
-            if (j->kind == TILE_16 || j->kind == TILE_32)
-                tile_run_file_32(j, column + c, nc, c);
-            else
-                tile_run_file_256(j, column + c, nc, c);
-        }
+    if (j->kind == TILE_16) {
+        TILE_COLUMNS(nc, TILE_WIDTH, tile_run_16(j, column, NC))
     } else if (j->kind == TILE_K32) {
         TILE_COLUMNS(nc, TILE_WIDTH, tile_run_256(j, column, NC, TILE_BY_32))
     } else if (j->kind == TILE_K16 && j->is_biased && !VEC_HAS_VNNI) {
@@ -560,10 +492,9 @@ static struct tile_job tile_job_of(const struct matmul_args *a)
     const struct cpu_codes_type *c = &cpu_codes_table[a->type];
     struct tile_job j = {.a = a,
                          .panel = a->scratch,
-                         .is_file = p->kind == CPU_PACK_FILE,
                          .has_min = c->has_min,
-                         .is_biased = p->offset_log2 == 7,
-                         .offset_log2 = p->offset_log2};
+                         .offset_log2 = p->kind == CPU_PACK_FILE ? 7 : p->offset_log2};
+    j.is_biased = j.offset_log2 == 7;
     if (c->step == 256)
         j.kind = c->sub == 32 && c->has_min ? TILE_K32 : TILE_K16;
     else
