@@ -374,8 +374,8 @@ kill-engine: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## kill -9 of the
 
 # ---------------------------------------------------------------- speed
 
-bench-kern: $(BUILD)/tests/kern/kern_test ## kernels beside the limits: LEVEL=avx2 TYPE=Q4_K
-	@$< --bench "$(LEVEL)" "$(TYPE)"
+bench-kern: $(BUILD)/tests/kern/kern_test ## kernels, the limits: LEVEL=avx2 TYPE=Q4_K ACT=int8
+	@$< --bench "$(LEVEL)" "$(TYPE)" "$(ACT)"
 
 # The peer is built from source for this machine: about ten minutes on two cores, once. The gcc 12
 # build of it dies at its first AMX tile load, so a machine with AMX builds it with clang.

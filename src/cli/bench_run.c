@@ -309,6 +309,8 @@ static enum act bench_run_act(const struct config *c)
 {
     if (config_is(c, "engine.activations", "float"))
         return ACT_F32;
+    if (config_is(c, "engine.activations", "int16"))
+        return ACT_INT16;
     return config_is(c, "engine.activations", "int8") ? ACT_INT8 : ACT_AUTO;
 }
 

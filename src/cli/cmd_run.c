@@ -176,7 +176,8 @@ static bool cmd_run_talk(const struct cmd_context *c, struct run_local *r, struc
 /* A server that we start gets what was said here about loading. */
 static bool cmd_run_start(const struct cmd_context *c, const struct daemon *d, struct err *e)
 {
-    static const char *const keys[] = {"engine.ctx", "engine.ngl", "engine.backend"};
+    static const char *const keys[] = {"engine.ctx", "engine.ngl", "engine.backend", "engine.kv",
+                                       "engine.activations"};
     const char *args[2 * countof(keys) + 3] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < countof(keys); i++) {

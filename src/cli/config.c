@@ -22,7 +22,6 @@
 #define HOUR_MS ((int64_t)3600 * 1000)
 #define YEAR_MS (365 * 24 * HOUR_MS)
 #define WORDS(w) {.type = CONFIG_TYPE_WORD, .words = (w)}
-#define WORDS_LATER(w, later) {.words = (w), .words_later = (later)}
 #define BOOL {.type = CONFIG_TYPE_BOOL}
 #define INT(low, high) {.type = CONFIG_TYPE_INT, .min = (low), .max = (high)}
 #define INT_OR(w, low, high)                                                                       \
@@ -98,8 +97,9 @@ const struct config_row config_rows[] = {
     ROW("engine.min_residency", DURATION, "20s", "a model keeps its place so long")
     ROW("engine.swap_wait", DURATION, "60s", "then another one waits at most so long for it")
     ROW("engine.step_target", DURATION_OR("auto"), "auto", "longest step beside running replies")
-    ROW("engine.activations", WORDS_LATER("auto float int8", "int16"), "auto",
-        "form of matmul inputs of quantised weights")
+    FLAG("engine.activations", WORDS("auto float int8 int16"), "auto", "activations",
+         "run plan bench serve",
+         "inputs of quantised weights; int16 answers almost as float, slower")
     FLAG("cache.prefix", WORDS("auto off none no false 0"), "auto", "prefix", "serve", "reuse of prompts: auto off")
     ROW("cache.ram", SIZE_OR("auto"), "auto", "memory for pages that a GPU's pool has no room for; on a CPU: beside the pool")
     FLAG("cache.spill", PATH_OR("auto off"), "auto", "spill", "serve", "directory for prompts that survive a restart: auto off DIR")

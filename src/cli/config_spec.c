@@ -132,8 +132,6 @@ bool config_spec_parse(const struct config_spec *s, str text, struct arena *a,
                        struct config_value *out, struct err *e)
 {
     *out = (struct config_value){.is_set = true, .source = out->source};
-    if (config_spec_has_word(s->words_later, text))
-        return err_set(e, ERR_UNSUPPORTED, "%.*s is not built yet", STR_ARG(text));
     out->is_word = config_spec_has_word(s->words, text);
     bool is_path = s->type == CONFIG_TYPE_PATH || s->type == CONFIG_TYPE_PATHS;
     if (!out->is_word && !config_spec_parse_number(s, text, out))

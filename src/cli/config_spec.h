@@ -35,7 +35,6 @@ enum config_type {
 struct config_spec {
     enum config_type type;
     const char *words;       /* "auto off": accepted beside the type, or NULL */
-    const char *words_later; /* known, but not built */
     int64_t min, max;        /* INT, DURATION, SIZE, REAL; both 0: any from 0 on */
 };
 

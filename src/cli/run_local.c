@@ -425,5 +425,7 @@ bool run_local_load(const struct config *c, struct api_load *l, struct err *e)
         l->activations = API_ACTIVATIONS_FLOAT;
     else if (config_is(c, "engine.activations", "int8"))
         l->activations = API_ACTIVATIONS_INT8;
+    else if (config_is(c, "engine.activations", "int16"))
+        l->activations = API_ACTIVATIONS_INT16;
     return run_local_place(c, l, e);
 }

@@ -49,8 +49,6 @@ static bool backend_open(struct device **out, const struct device_options *o, st
     bool has_bf16;
     if (!choose_level(o, &level, &has_bf16, e))
         return false;
-    if (o->act == ACT_INT16)
-        return err_set(e, ERR_UNSUPPORTED, "cpu: activations int16 are not built; int8 or float");
     struct mem m; /* holds the device itself, too */
     size_t most = o->memory_max ? (size_t)o->memory_max : SIZE_MAX;
     if (o->is_counting)

@@ -4,14 +4,17 @@
  *            or two floats; the definition of an integer matmul's float steps.
  * Not:       values as floats (quant), packed layouts (cpu_pack), SIMD.
  * Invariant: value of element i of a step = d * sc[i / sub] * q[i] - dm * mn[i / sub], the same
- *            number that quant's dequant gives up to its rounding. The products are integers below
- *            2^31 for int8 activations.
+ *            number that quant's dequant gives up to its rounding. Integer sums stay below 2^31.
  *
  *     one step of `step` inputs (16, 32 or 256), sub-blocks of `sub` (16 or 32):
  *     q  |q q q ... |q q q ... | ...        acc = fma(d * ad, (float)sum_j sc[j] * sum q * a, acc)
  *     sc |   sc[0]  |  sc[1]   | ...   then, with minimums,
  *     mn |   mn[0]  |  mn[1]   | ...        step 256: acc = fma(-(dm * ad), (float)sum_j mn[j] *
  *                                           sum a, acc); step 32: acc = fma(-dm, ad * sum a, acc)
+ *
+ *     16-bit activations have a scale ad per 32 inputs, and a float step per sub-block, so that the
+ *     sums stay below 2^31: for each j ascending acc = fma((d * sc[j]) * ad, (float)sum q * a, acc)
+ *     and, with minimums, acc = fma(-(dm * mn[j]), ad * (float)sum a, acc).
  *
  * Thread:    any; pure.
  * Limits:    step <= 256. k and the row are whole steps.

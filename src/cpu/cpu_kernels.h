@@ -4,8 +4,7 @@
  *            structs of kernels, which activation form a weight type gets, the layout of KV pages.
  * Not:       which op runs when and on which rows (cpu_backend), what an op means (ref/), the file
  *            layouts of weights (quant), the 16-row groups that levels pack them into (cpu_pack).
- * Invariant: no entry stays NULL after init but those of ACT_INT16, which the backend refuses by
- *            name at open. Kernels are pure: they read and write only what their
+ * Invariant: no entry stays NULL after init. Kernels are pure: they read and write only what their
  *            arguments name, and a row's result does not depend on the other rows of the call, so
  *            any split of rows over threads gives the same bits. All levels give the bits of ref
  *            in row ops and attention; matmuls as ARCHITECTURE 5 says.
@@ -36,6 +35,8 @@ struct cpu_kernels;
  *     INT8_32   i8 q[in] | f32 d[in/32] | i32 neg[in/32] = -sum q | f32 dsum[in/32] = d * sum q
  *     INT8_256  i8 q[in] | f32 d[in/256] | i32 neg[in/16] = -sum q of 16 |
  *               i16 sum[in/32] = factor * sum q | i32 spread[in/256], i32 factor[in/32]
+ *     INT16     [in/4] { i8 hi[4], i8 lo[4] } | f32 d[in/32] | i32 neg[in/16] = -sum q of 16 |
+ *               f32 dsum[in/32] = d * sum q
  *
  * q = round to even(x * (127 / amax)), d = amax / 127 per block, amax taken on the bits so that a
  * NaN stays one in d; a block with amax below 2^-100 is zero. A block of 256 that is spread
@@ -43,9 +44,15 @@ struct cpu_kernels;
  * each 32 inputs have a factor of 1 to 8, x is about d * factor * q, q = round to even(x * ((1016 /
  * amax) / factor)). Sums stay integer, factor * sum q fits 16 bits; elsewhere factor is 1. In a
  * panel each section is `columns` times as long and holds, for x, d, neg, dsum, spread, factor
- * [index][column]; for q and sum [4-byte word][column]. A panel of one column is the row form.
+ * [index][column]; for q, hi, lo and sum [4-byte word][column]. A panel of one column is the row
+ * form.
+ *
+ * INT16: q = 256 * hi + lo, round to even(x * (32512 / amax)), d = amax / 32512 per 32 inputs for
+ * all types. Two planes of bytes, so products are those of int8, twice as many. A lo of -128 is
+ * made -127 (q one more): levels without VNNI move signs from weights to activations.
  */
-enum cpu_form { CPU_FORM_F32, CPU_FORM_INT8_32, CPU_FORM_INT8_256, CPU_FORM_COUNT };
+enum cpu_form { CPU_FORM_F32, CPU_FORM_INT8_32, CPU_FORM_INT8_256, CPU_FORM_INT16, CPU_FORM_COUNT };
+#define CPU_INT16_STEPS 32512.0f /* 127 * 256 */
 
 struct cpu_form_ops {
     uint16_t block;  /* inputs per scale; `in` is a multiple of it. F32: 1 */

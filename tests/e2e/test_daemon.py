@@ -59,6 +59,18 @@ def test_run_starts_a_server_uses_it_again_and_stop_ends_it(shoal, home, store, 
     assert not pid_file.exists()
 
 
+def test_a_server_that_run_starts_loads_as_run_was_told(shoal, home, store, address):
+    flags = ("-ctx", "128", "-ngl", "0", "-backend", "cpu", "-kv", "int8", "-activations", "int16")
+    done = shoal("run", "-addr", address, *flags, "-n", "1", "tiny", "a")
+    assert done.returncode == 0, done.stderr
+    pid = int((home / ".shoal" / "run" / f"{address.split(':')[1]}.pid").read_text())
+    with open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
+        words = f.read().split("\0")
+    for name, value in zip(flags[::2], flags[1::2]):
+        assert words[words.index(name) + 1] == value
+    assert shoal("stop", "-addr", address).returncode == 0
+
+
 def test_seed_and_format_go_through_the_server(shoal, home, store):
     schema = home / "schema.json"
     schema.write_text('{"enum": ["red", "blue"]}')

@@ -6,7 +6,7 @@
  *            enough to run it again: kern_test LEVEL NAME runs one part at one level.
  *
  *     kern_test [LEVEL] [PART]          test: parts matmul, forms, rows, attn, sample
- *     kern_test --bench [LEVEL] [TYPE]  time: bytes, operations, share of the machine's limits
+ *     kern_test --bench [LEVEL] [TYPE] [ACT]   time: bytes, operations, share of the limits
  *
  * Thread:    one.
  */
@@ -63,8 +63,8 @@ void kern_forms(struct kern *t);
 void kern_rows(struct kern *t);
 void kern_attn(struct kern *t);
 void kern_sample(struct kern *t);
-/* Exit status; NULL: the best level, all types. */
-int kern_bench(const char *level, const char *type);
+/* Exit status; NULL: the best level, all types, the activations of auto. */
+int kern_bench(const char *level, const char *type, const char *act);
 
 /* Operations done in `turns` turns of a loop that only multiplies (kern_peak.h). */
 uint64_t kern_peak_int8_avx2(uint32_t turns);

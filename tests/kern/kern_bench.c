@@ -29,6 +29,7 @@ struct bench {
     struct mem mem;
     uint32_t workers;
     double gb_s, int8_tops, float_tops;
+    enum act act; /* ACT_AUTO: by level and type */
     void *scratch; /* [workers] */
 };
 
@@ -217,7 +218,8 @@ static void take_slice(void *ctx)
 static void bench_type(struct bench *b, enum qtype type, void *weight, float *out)
 {
     static const size_t columns[] = {1, 2, 4, 8, 32, COLUMNS_MAX};
-    struct problem p = {.b = b, .mm = &b->k.mm[cpu_kernels_act(b->k.level, type)][type]};
+    enum act act = b->act == ACT_AUTO ? cpu_kernels_act(b->k.level, type) : b->act;
+    struct problem p = {.b = b, .mm = &b->k.mm[act][type]};
     float *column[COLUMNS_MAX];
     make_weight(p.mm, type, weight, &p.rows);
     p.weight = weight;
@@ -282,7 +284,19 @@ static bool bench_run(struct bench *b, const char *type, struct err *e)
     return found || err_set(e, ERR_CONFIG, "no weight type '%s'", type);
 }
 
-int kern_bench(const char *level, const char *type)
+static bool find_act(const char *name, enum act *act)
+{
+    static const char *const names[ACT_COUNT] = {
+        [ACT_F32] = "float", [ACT_INT8] = "int8", [ACT_INT16] = "int16"};
+    *act = ACT_F32;
+    while (*act < ACT_COUNT && name && strcmp(name, names[*act]) != 0)
+        *act = *act + 1;
+    if (!name)
+        *act = ACT_AUTO;
+    return !name || *act < ACT_COUNT;
+}
+
+int kern_bench(const char *level, const char *type, const char *act)
 {
     static struct bench b;
     struct err e = {0};
@@ -290,6 +304,10 @@ int kern_bench(const char *level, const char *type)
     enum cpu_level best = machine_level(&has_bf16), chosen = best;
     if (level && (!machine_level_parse(str_of(level), &chosen) || chosen > best)) {
         fprintf(stderr, "kern_test: level '%s' is not on this machine\n", level);
+        return 2;
+    }
+    if (!find_act(act, &b.act)) {
+        fprintf(stderr, "kern_test: activations '%s'; float, int8 or int16\n", act);
         return 2;
     }
     bool ok = bench_open(&b, chosen, has_bf16, &e) && bench_run(&b, type, &e);

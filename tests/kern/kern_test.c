@@ -13,12 +13,12 @@ static const struct {
     {"attn", kern_attn},     {"sample", kern_sample},
 };
 
-/* Every pointer of the table, but the rows of int16. */
+/* Every pointer of the table. */
 static void check_table(struct kern *t)
 {
     const struct cpu_kernels *k = t->k;
     for (unsigned type = 0; type < QTYPE_WEIGHT_COUNT; type++)
-        for (unsigned act = ACT_F32; act <= ACT_INT8; act++) {
+        for (unsigned act = ACT_F32; act < ACT_COUNT; act++) {
             const struct cpu_matmul *m = &k->mm[act][type];
             kern_case(t, m->packed_size && m->pack_weight && m->unpack_row && m->gemv && m->gemm,
                       "matmul %s: an entry is missing", quant_name((enum qtype)type));
@@ -52,7 +52,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--bench") == 0)
         return kern_bench(argc > 2 && *argv[2] ? argv[2] : NULL,
-                          argc > 3 && *argv[3] ? argv[3] : NULL);
+                          argc > 3 && *argv[3] ? argv[3] : NULL,
+                          argc > 4 && *argv[4] ? argv[4] : NULL);
     /* Blocks come and go by the hundred thousand: a quarter of the time went into pages. */
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
     mallopt(M_TRIM_THRESHOLD, 1 << 28);

@@ -1,5 +1,5 @@
-/* The numerics contract, 1 (company.h): every tiny model, every level of this machine, float and
- * int8 activations; pages of int8. */
+/* The numerics contract, 1 (company.h): every tiny model, every level of this machine, float, int8
+ * and int16 activations; pages of int8. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,6 +50,12 @@ static void test_int8_activations_give_the_same_bits_in_any_company(void **state
     check_act(ACT_INT8, false);
 }
 
+static void test_int16_activations_give_the_same_bits_in_any_company(void **state)
+{
+    (void)state;
+    check_act(ACT_INT16, false);
+}
+
 static void test_pages_of_int8_give_the_same_bits_in_any_company(void **state)
 {
     (void)state;
@@ -61,6 +67,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_float_activations_give_the_same_bits_in_any_company),
         cmocka_unit_test(test_int8_activations_give_the_same_bits_in_any_company),
+        cmocka_unit_test(test_int16_activations_give_the_same_bits_in_any_company),
         cmocka_unit_test(test_pages_of_int8_give_the_same_bits_in_any_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* Real models, teacher-forced over tests/golden/fixtures/logits-*.bin (transformers in float32):
  * float activations equal the truth; int8 activations stay as near to it as llama.cpp's do
- * (tests/golden/logits/peer.txt). */
+ * (tests/golden/logits/peer.txt), int16 much nearer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +16,7 @@
 
 #define CHUNK         256u
 #define POSITIONS_MIN 2000u
+#define POSITIONS_INT16 512u /* its KL is hundreds of times below the bound: few show it */
 
 struct fixture {
     FILE *f;
@@ -232,6 +233,23 @@ static void check_int8(const char *file, const char *name, double more_max, doub
     check_pages(name, &kv, &f16, more_max, same_min);
 }
 
+static void check_int16(const char *file, const char *name)
+{
+    double peer_kl, peer_perplexity;
+    if (getenv("TEST_BACKEND"))
+        skip();
+    const char *tier = getenv("TEST_TIER");
+    bool is_long = tier && !strcmp(tier, "long");
+    read_peer(name, &peer_kl, &peer_perplexity);
+    struct score s =
+        run_model(file, name, ACT_INT16, is_long ? 0 : POSITIONS_INT16, false, NULL);
+    double kl = s.kl / (double)s.positions, same = (double)s.same / (double)s.positions;
+    print(name, "int16", &s);
+    if (!(kl < 0.5 * peer_kl && kl <= 1e-5 && same >= 0.99)) /* pages of f16 alone cost 3e-6 */
+        fail_msg("%s, int16 activations: mean KL %g, top-1 %g; llama.cpp has KL %g", name, kl, same,
+                 peer_kl);
+}
+
 #define SMOLLM2 "SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2"
 #define GEMMA3 "gemma-3-270m-q4_k_m.gguf", "gemma3"
 #define QWEN2 "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "qwen2"
@@ -272,6 +290,24 @@ static void test_qwen2_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_litt
     check_int8(QWEN2, 3e-2, 0.9); /* a bias 100 times what tells its keys apart */
 }
 
+static void test_smollm2_with_int16_halves_the_distance_of_llama_cpp(void **state)
+{
+    (void)state;
+    check_int16(SMOLLM2);
+}
+
+static void test_gemma3_with_int16_halves_the_distance_of_llama_cpp(void **state)
+{
+    (void)state;
+    check_int16(GEMMA3);
+}
+
+static void test_qwen2_with_int16_halves_the_distance_of_llama_cpp(void **state)
+{
+    (void)state;
+    check_int16(QWEN2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +317,9 @@ int main(void)
         cmocka_unit_test(test_smollm2_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little),
         cmocka_unit_test(test_gemma3_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little),
         cmocka_unit_test(test_qwen2_with_int8_is_as_near_as_llama_cpp_and_its_pages_cost_little),
+        cmocka_unit_test(test_smollm2_with_int16_halves_the_distance_of_llama_cpp),
+        cmocka_unit_test(test_gemma3_with_int16_halves_the_distance_of_llama_cpp),
+        cmocka_unit_test(test_qwen2_with_int16_halves_the_distance_of_llama_cpp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

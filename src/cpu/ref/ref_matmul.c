@@ -4,7 +4,7 @@
  * added as two roundings, then the tree of vmath.h; each level has one order of its own here, kept
  * from one column to many.
  * Integer activations: per step of the type (cpu_codes.h) an exact integer sum, then one fma, k
- * ascending; a second fma for minimums. Every level gives these bits. */
+ * ascending; a second fma for minimums; of 16 bits per sub-block. Every level gives these bits. */
 #include "cpu/cpu_codes.h"
 #include "cpu/cpu_kernels.h"
 #include "cpu/vmath.h"
@@ -24,6 +24,11 @@ static size_t int8_32_row_size(size_t in)
 static size_t int8_256_row_size(size_t in)
 {
     return cpu_kernels_form_layout(CPU_FORM_INT8_256, in).size;
+}
+
+static size_t int16_row_size(size_t in)
+{
+    return cpu_kernels_form_layout(CPU_FORM_INT16, in).size;
 }
 
 static void f32_pack_row(void *dst, const float *src, size_t in)
@@ -109,6 +114,39 @@ static void int8_256_pack_row(void *dst, const float *src, size_t in)
         sum[g] = (int16_t)(factor[g] * sum_of(q + g * 32, 32));
 }
 
+/* 32 inputs to pairs of words, hi and lo; the sum of each 16 is taken from neg. Returns d. */
+static float quantise_16(int8_t *words, int32_t neg[2], const float *x)
+{
+    uint32_t amax = largest(x, 32);
+    bool is_number = amax < 0x7f800000u;
+    float inv = CPU_INT16_STEPS / base_float_of(amax);
+    neg[0] = neg[1] = 0;
+    if (amax < TINY)
+        return 0.0f;
+    for (size_t i = 0; i < 32 && is_number; i++) {
+        int32_t q = (int32_t)(x[i] * inv + VMATH_ROUND - VMATH_ROUND);
+        int32_t hi = (q + 128) >> 8, lo = q - hi * 256;
+        lo = lo < -127 ? -127 : lo;
+        words[i / 4 * 8 + i % 4] = (int8_t)hi;
+        words[i / 4 * 8 + i % 4 + 4] = (int8_t)lo;
+        neg[i / 16] -= hi * 256 + lo;
+    }
+    return base_float_of(amax) / CPU_INT16_STEPS;
+}
+
+static void int16_pack_row(void *dst, const float *src, size_t in)
+{
+    struct cpu_form_layout l = cpu_kernels_form_layout(CPU_FORM_INT16, in);
+    uint8_t *p = dst;
+    float *d = (float *)(void *)(p + l.d), *dsum = (float *)(void *)(p + l.sum);
+    int32_t *neg = (int32_t *)(void *)(p + l.neg);
+    memset(dst, 0, l.size);
+    for (size_t b = 0; b < in / 32; b++) {
+        d[b] = quantise_16((int8_t *)dst + b * 64, neg + 2 * b, src + b * 32);
+        dsum[b] = d[b] * (float)-(neg[2 * b] + neg[2 * b + 1]);
+    }
+}
+
 /* One section of a panel: `count` words of `size` bytes of each column, laid [index][column]. */
 static void join_section(uint8_t *dst, const void *const *rows, size_t columns, size_t from,
                          size_t count, size_t size)
@@ -126,7 +164,7 @@ static void f32_join(void *dst, const void *const *rows, size_t columns, size_t 
 
 /* All sections but those of int8_256's sums are of 4-byte words; those join by words too, so a
  * row form is words throughout. */
-static void int8_join(void *dst, const void *const *rows, size_t columns,
+static void int_join(void *dst, const void *const *rows, size_t columns,
                       struct cpu_form_layout l)
 {
     const size_t ends[] = {0, l.d, l.neg, l.sum, l.factor, l.size};
@@ -136,18 +174,24 @@ static void int8_join(void *dst, const void *const *rows, size_t columns,
 
 static void int8_32_join(void *dst, const void *const *rows, size_t columns, size_t in)
 {
-    int8_join(dst, rows, columns, cpu_kernels_form_layout(CPU_FORM_INT8_32, in));
+    int_join(dst, rows, columns, cpu_kernels_form_layout(CPU_FORM_INT8_32, in));
 }
 
 static void int8_256_join(void *dst, const void *const *rows, size_t columns, size_t in)
 {
-    int8_join(dst, rows, columns, cpu_kernels_form_layout(CPU_FORM_INT8_256, in));
+    int_join(dst, rows, columns, cpu_kernels_form_layout(CPU_FORM_INT8_256, in));
+}
+
+static void int16_join(void *dst, const void *const *rows, size_t columns, size_t in)
+{
+    int_join(dst, rows, columns, cpu_kernels_form_layout(CPU_FORM_INT16, in));
 }
 
 static const struct cpu_form_ops forms[CPU_FORM_COUNT] = {
     [CPU_FORM_F32] = {1, 8, 8, f32_row_size, f32_pack_row, f32_join},
     [CPU_FORM_INT8_32] = {32, 8, 8, int8_32_row_size, int8_32_pack_row, int8_32_join},
     [CPU_FORM_INT8_256] = {256, 8, 8, int8_256_row_size, int8_256_pack_row, int8_256_join},
+    [CPU_FORM_INT16] = {32, 8, 8, int16_row_size, int16_pack_row, int16_join},
 };
 
 /* ---- weights stay in the file's layout ---- */
@@ -303,6 +347,32 @@ static float step_of(const struct int_product *j, const struct cpu_codes *w, siz
     return fmaf(-w->dm, dsum, acc);
 }
 
+/* The same with activations of 16 bits: a float step per sub-block. */
+static float step_of_16(const struct int_product *j, const struct cpu_codes *w, size_t column,
+                        size_t k, float acc)
+{
+    struct panel p = panel_of(j->a, CPU_FORM_INT16, column);
+    size_t sub = j->type->sub;
+    for (size_t s = 0; s < j->type->step / sub; s++) {
+        int32_t products = 0, sum = 0;
+        float ad;
+        memcpy(&ad, word_at(&p, j->l.d, column, (k + s * sub) / 32), 4);
+        for (size_t i = s * sub; i < (s + 1) * sub; i += 4) {
+            int8_t hi[4], lo[4];
+            memcpy(hi, word_at(&p, 0, column, (k + i) / 4 * 2), 4);
+            memcpy(lo, word_at(&p, 0, column, (k + i) / 4 * 2 + 1), 4);
+            for (size_t b = 0; b < 4; b++) {
+                products += w->q[i + b] * (hi[b] * 256 + lo[b]);
+                sum += hi[b] * 256 + lo[b];
+            }
+        }
+        acc = fmaf(w->d * (float)w->sc[s] * ad, (float)products, acc);
+        if (j->type->has_min)
+            acc = fmaf(-(w->dm * (float)w->mn[s]), ad * (float)sum, acc);
+    }
+    return acc;
+}
+
 static void int_row(const struct int_product *j, size_t row)
 {
     const struct matmul_args *a = j->a;
@@ -313,21 +383,28 @@ static void int_row(const struct int_product *j, size_t row)
         struct cpu_codes w;
         j->type->decode(&w, src, k);
         for (size_t c = 0; c < a->columns; c++)
-            a->out[c][row] = step_of(j, &w, c, k, a->out[c][row]);
+            a->out[c][row] = j->form == CPU_FORM_INT16 ? step_of_16(j, &w, c, k, a->out[c][row])
+                                                       : step_of(j, &w, c, k, a->out[c][row]);
     }
     for (size_t c = 0; c < a->columns; c++)
         finish(a, row, c, a->out[c][row]);
 }
 
-static void int_product(const struct matmul_args *a)
+static void int_product(const struct matmul_args *a, enum cpu_form form)
 {
-    enum cpu_form form =
-        quant_table[a->type].act_block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256;
     struct int_product j = {a, form, &cpu_codes_table[a->type],
                             cpu_kernels_form_layout(form, a->in)};
     for (size_t row = a->row_first; row < a->row_last; row++)
         int_row(&j, row);
 }
+
+static enum cpu_form int8_form(enum qtype t)
+{
+    return quant_table[t].act_block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256;
+}
+
+static void int8_product(const struct matmul_args *a) { int_product(a, int8_form(a->type)); }
+static void int16_product(const struct matmul_args *a) { int_product(a, CPU_FORM_INT16); }
 
 /* ---- table ---- */
 
@@ -354,13 +431,16 @@ void ref_matmul_add(struct cpu_kernels *k)
 {
     memcpy(k->form, forms, sizeof forms);
     for (int t = 0; t < QTYPE_WEIGHT_COUNT; t++) {
-        uint16_t block = quant_table[t].act_block;
-        struct cpu_matmul in_f32 = {CPU_FORM_F32, packed_size, pack_weight, unpack_row,
-                                    f32_product, f32_product};
-        struct cpu_matmul in_int8 = {block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256,
-                                     packed_size, pack_weight, unpack_row, int_product,
-                                     int_product};
-        k->mm[ACT_F32][t] = in_f32;
-        k->mm[ACT_INT8][t] = block ? in_int8 : in_f32;
+        struct cpu_matmul m = {CPU_FORM_F32, packed_size, pack_weight, unpack_row,
+                               f32_product, f32_product};
+        k->mm[ACT_F32][t] = k->mm[ACT_INT8][t] = k->mm[ACT_INT16][t] = m;
+        if (quant_table[t].act_block == 0)
+            continue;
+        m.form = int8_form((enum qtype)t);
+        m.gemv = m.gemm = int8_product;
+        k->mm[ACT_INT8][t] = m;
+        m.form = CPU_FORM_INT16;
+        m.gemv = m.gemm = int16_product;
+        k->mm[ACT_INT16][t] = m;
     }
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "cpu/x86/matmul_float.h"
-#include "cpu/x86/matmul_panel.h"
+#include "cpu/x86/matmul_wide.h"
 
 #if defined(__AVX2__)
 
@@ -41,6 +41,30 @@ VEC_INLINE float form_quantise_32(int8_t *q, int32_t *neg16, const float *x)
     return amax < FORM_TINY ? 0.0f : base_float_of(amax) / 127.0f;
 }
 
+/* The same to pairs of words, hi and lo; returns d of 16 bits. */
+VEC_INLINE float form_quantise_16(int8_t *words, int32_t *neg16, const float *x)
+{
+    const vi magnitude = vi_set1(0x7fffffff);
+    vf v[2] = {vf_load(x), vf_load(x + 16)};
+    uint32_t amax = (uint32_t)vi_top(vi_max(vi_and(vi_from_bits(v[0]), magnitude),
+                                            vi_and(vi_from_bits(v[1]), magnitude)));
+    bool has_codes = amax >= FORM_TINY && amax < 0x7f800000u;
+    vf inv = vf_set1(has_codes ? CPU_INT16_STEPS / base_float_of(amax) : 0.0f);
+    VEC_UNROLL for (int i = 0; i < 2; i++)
+    {
+        int8_t planes[2][16];
+        vi q = has_codes ? vi_from_f(vf_mul(v[i], inv)) : vi_zero();
+        vi hi = vi_sra(vi_add(q, vi_set1(128)), 8);
+        vi lo = vi_max(vi_sub(q, vi_sll(hi, 8)), vi_set1(-127));
+        vi_store_8(planes[0], hi);
+        vi_store_8(planes[1], lo);
+        for (size_t w = 0; w < 8; w++)
+            memcpy(words + 32 * i + 4 * w, planes[w % 2] + w / 2 * 4, 4);
+        neg16[i] = -vi_sum(vi_add(vi_sll(hi, 8), lo));
+    }
+    return amax < FORM_TINY ? 0.0f : base_float_of(amax) / CPU_INT16_STEPS;
+}
+
 /* The bytes between two sections. */
 static void form_pad(uint8_t *p, size_t from, size_t to)
 {
@@ -63,6 +87,22 @@ static void form_pack_int8_32(void *dst, const float *src, size_t in)
         d[b] = form_quantise_32((int8_t *)p + b * 32, neg16, src + b * 32);
         neg[b] = neg16[0] + neg16[1];
         dsum[b] = d[b] * (float)-neg[b];
+    }
+}
+
+static void form_pack_int16(void *dst, const float *src, size_t in)
+{
+    struct cpu_form_layout l = cpu_kernels_form_layout(CPU_FORM_INT16, in);
+    uint8_t *p = dst;
+    size_t blocks = in / 32;
+    float *d = (float *)(void *)(p + l.d), *dsum = (float *)(void *)(p + l.sum);
+    int32_t *neg = (int32_t *)(void *)(p + l.neg);
+    form_pad(p, l.d + blocks * 4, l.neg);
+    form_pad(p, l.neg + blocks * 8, l.sum);
+    form_pad(p, l.sum + blocks * 4, l.size);
+    for (size_t b = 0; b < blocks; b++) {
+        d[b] = form_quantise_16((int8_t *)p + b * 64, neg + 2 * b, src + b * 32);
+        dsum[b] = d[b] * (float)-(neg[2 * b] + neg[2 * b + 1]);
     }
 }
 
@@ -166,6 +206,11 @@ static void form_join_int8_256(void *dst, const void *const *rows, size_t column
     form_join(dst, rows, columns, cpu_kernels_form_layout(CPU_FORM_INT8_256, in));
 }
 
+static void form_join_int16(void *dst, const void *const *rows, size_t columns, size_t in)
+{
+    form_join(dst, rows, columns, cpu_kernels_form_layout(CPU_FORM_INT16, in));
+}
+
 /* ---- the level's rows of the table ---- */
 
 static void form_int8_product(const struct matmul_args *a)
@@ -182,30 +227,35 @@ static void form_set_rows(struct cpu_kernels *k, enum qtype t)
                                 float_product_quantised, float_product_quantised};
     if (cpu_pack_table[t].kind == CPU_PACK_FLOAT)
         in_f32.gemv = in_f32.gemm = float_product;
-    k->mm[ACT_F32][t] = k->mm[ACT_INT8][t] = in_f32;
+    k->mm[ACT_F32][t] = k->mm[ACT_INT8][t] = k->mm[ACT_INT16][t] = in_f32;
     if (quant_table[t].act_block == 0)
         return;
     struct cpu_matmul *m = &k->mm[ACT_INT8][t];
     m->form = quant_table[t].act_block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256;
     m->gemv = m->gemm = form_int8_product;
+    m = &k->mm[ACT_INT16][t];
+    m->form = CPU_FORM_INT16;
+    m->gemv = m->gemm = wide_product;
+}
+
+static void form_set(struct cpu_form_ops *f, uint16_t width,
+                     void (*pack_row)(void *dst, const float *src, size_t in),
+                     void (*join)(void *dst, const void *const *rows, size_t columns, size_t in))
+{
+    f->whole = f->panel = width;
+    f->pack_row = pack_row;
+    f->join = join;
 }
 
 static void form_add(struct cpu_kernels *k)
 {
-    struct cpu_form_ops *f32 = &k->form[CPU_FORM_F32], *int8 = &k->form[CPU_FORM_INT8_32];
-    must(sizeof(struct tile_panel) <= CPU_MATMUL_SCRATCH &&
+    struct cpu_form_ops *f32 = &k->form[CPU_FORM_F32];
+    must(sizeof(struct wide_panel) <= CPU_MATMUL_SCRATCH &&
          sizeof(struct float_panel) <= CPU_MATMUL_SCRATCH);
-    f32->whole = f32->panel = FLOAT_WIDTH;
-    f32->join = form_join_f32;
-    int8->whole = TILE_WIDTH;
-    int8->panel = TILE_WIDTH;
-    int8->pack_row = form_pack_int8_32;
-    int8->join = form_join_int8_32;
-    int8 = &k->form[CPU_FORM_INT8_256];
-    int8->whole = TILE_WIDTH;
-    int8->panel = TILE_WIDTH;
-    int8->pack_row = form_pack_int8_256;
-    int8->join = form_join_int8_256;
+    form_set(f32, FLOAT_WIDTH, f32->pack_row, form_join_f32);
+    form_set(&k->form[CPU_FORM_INT8_32], TILE_WIDTH, form_pack_int8_32, form_join_int8_32);
+    form_set(&k->form[CPU_FORM_INT8_256], TILE_WIDTH, form_pack_int8_256, form_join_int8_256);
+    form_set(&k->form[CPU_FORM_INT16], WIDE_WIDTH, form_pack_int16, form_join_int16);
     for (unsigned t = 0; t < QTYPE_WEIGHT_COUNT; t++)
         form_set_rows(k, (enum qtype)t);
 }

@@ -43,6 +43,9 @@ struct tile_job {
     int offset_log2;         /* of the codes */
     size_t row;              /* of the panel */
     size_t block, blocks;    /* of 32 inputs */
+    size_t width;            /* columns of a tile */
+    void (*fill)(const struct tile_job *j);
+    void (*run)(const struct tile_job *j, size_t column, size_t nc); /* one tile */
     /* What the next unpacking reads; the first tile fetches it, bytes per block. */
     bool fetches;
     const uint8_t *next[TILE_GROUPS];
@@ -493,6 +496,9 @@ static struct tile_job tile_job_of(const struct matmul_args *a)
     struct tile_job j = {.a = a,
                          .panel = a->scratch,
                          .has_min = c->has_min,
+                         .width = TILE_WIDTH,
+                         .fill = tile_fill,
+                         .run = tile_run,
                          .offset_log2 = p->kind == CPU_PACK_FILE ? 7 : p->offset_log2};
     j.is_biased = j.offset_log2 == 7;
     if (c->step == 256)
@@ -520,38 +526,44 @@ static void tile_set_next(struct tile_job *j, size_t row, size_t block)
 /* Columns first .. last - 1 pass by one panel. */
 static void tile_run_part(struct tile_job *j, size_t first, size_t last)
 {
-    size_t width = j->a->columns <= TILE_WIDTH ? j->a->columns : TILE_WIDTH;
-    tile_fill(j);
+    size_t width = base_min(j->a->columns, j->width);
+    j->fill(j);
     for (size_t c = first; c < last; c += width) {
         j->fetches = c == first;
-        tile_run(j, c, base_min(width, last - c));
+        j->run(j, c, base_min(width, last - c));
     }
 }
 
-/* Panels of activations are as wide as the form says (cpu_kernels_panel): one panel up to
- * TILE_DIRECT columns, else TILE_WIDTH wide. As many columns as fit a part of L2 pass by each row
- * of tiles. */
-static void tile_product(const struct matmul_args *a)
+/* Panels of activations are as wide as the form says (cpu_kernels_panel): one panel up to the
+ * width of a tile, else so wide. As many columns of act_size bytes as fit a part of L2 pass by each
+ * row of tiles. */
+static void tile_loops(struct tile_job *j, size_t act_size)
 {
-    struct tile_job j = tile_job_of(a);
+    const struct matmul_args *a = j->a;
     size_t most = a->columns <= TILE_FEW ? TILE_BLOCKS / 2 : TILE_BLOCKS;
     size_t blocks = a->in / 32, parts = (blocks + most - 1) / most;
     size_t part = base_align((blocks + parts - 1) / parts, 8); /* whole blocks of 256 */
-    size_t pass = base_max(TILE_L2_ACTS / a->in / TILE_WIDTH, 4) * TILE_WIDTH;
+    size_t pass = base_max(TILE_L2_ACTS / act_size / j->width, 4) * j->width;
     size_t passes = (a->columns + pass - 1) / pass;
-    pass = ((a->columns + passes - 1) / passes + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
+    pass = ((a->columns + passes - 1) / passes + j->width - 1) / j->width * j->width;
     for (size_t c = 0; c < a->columns; c += pass) {
-        for (j.row = a->row_first; j.row < a->row_last; j.row += TILE_ROWS) {
-            for (j.block = 0; j.block < blocks; j.block += part) {
-                j.blocks = base_min(part, blocks - j.block);
-                if (j.block + part < blocks)
-                    tile_set_next(&j, j.row, j.block + part);
+        for (j->row = a->row_first; j->row < a->row_last; j->row += TILE_ROWS) {
+            for (j->block = 0; j->block < blocks; j->block += part) {
+                j->blocks = base_min(part, blocks - j->block);
+                if (j->block + part < blocks)
+                    tile_set_next(j, j->row, j->block + part);
                 else
-                    tile_set_next(&j, j.row + TILE_ROWS, 0);
-                tile_run_part(&j, c, base_min(c + pass, a->columns));
+                    tile_set_next(j, j->row + TILE_ROWS, 0);
+                tile_run_part(j, c, base_min(c + pass, a->columns));
             }
         }
     }
+}
+
+static void tile_product(const struct matmul_args *a)
+{
+    struct tile_job j = tile_job_of(a);
+    tile_loops(&j, a->in);
 }
 
 #endif

@@ -9,12 +9,12 @@
 #include "cli/cmd.h"
 
 static const struct cmd_flag flags[] = {
-    {.name = "n", .value = "N", .spec = {CONFIG_TYPE_INT, NULL, NULL, 0, 100}, .standard = "7",
+    {.name = "n", .value = "N", .spec = {CONFIG_TYPE_INT, NULL, 0, 100}, .standard = "7",
      .help = "a number"},
     {.name = "all", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false", .help = "a boolean"},
     {.name = "f", .value = "FILE", .spec = {.type = CONFIG_TYPE_TEXT}, .is_repeatable = true,
      .help = "files"},
-    {.name = "rate", .value = "R", .spec = {CONFIG_TYPE_REAL, NULL, NULL, 0, 1}, .help = "share"},
+    {.name = "rate", .value = "R", .spec = {CONFIG_TYPE_REAL, NULL, 0, 1}, .help = "share"},
     {.name = "soon", .value = "X", .spec = {.type = CONFIG_TYPE_TEXT}, .is_later = true},
 };
 

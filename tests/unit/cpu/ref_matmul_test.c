@@ -52,7 +52,8 @@ static void decode_form(double *x, const uint8_t *row, enum cpu_form form)
             continue;
         }
         memcpy(&f, row + l.d + i / kernels.form[form].block * 4, 4);
-        x[i] = (double)f * (int8_t)row[i];
+        const int8_t *word = (const int8_t *)row + i / 4 * 8 + i % 4;
+        x[i] = (double)f * (form == CPU_FORM_INT16 ? word[0] * 256 + word[4] : (int8_t)row[i]);
     }
 }
 
@@ -133,11 +134,10 @@ static void test_products_equal_decoded_numbers_for_every_type_and_mode(void **s
     for (size_t r = 0; r < ROWS; r++)
         w->bias[r] = noise(900000 + (uint32_t)r);
     static const size_t columns[] = {1, 2, 7, 8, 9, 33};
-    static const enum act acts[] = {ACT_F32, ACT_INT8};
-    for (size_t a = 0; a < countof(acts); a++)
+    for (unsigned act = ACT_F32; act < ACT_COUNT; act++)
         for (int t = 0; t < QTYPE_WEIGHT_COUNT; t++)
             for (size_t c = 0; c < countof(columns); c++)
-                check_type(w, acts[a], (enum qtype)t, columns[c]);
+                check_type(w, (enum act)act, (enum qtype)t, columns[c]);
     for (size_t c = 0; c < COLUMNS_MAX; c++)
         free(w->row_of[c]);
     free(w->act);
@@ -188,12 +188,51 @@ static void test_codes_are_rounded_to_even_and_tiny_blocks_are_zero(void **state
     assert_true(dsum == 191.0f);
 }
 
+static int plane_of(const uint8_t *row, size_t i, size_t plane)
+{
+    return (int8_t)row[i / 4 * 8 + plane * 4 + i % 4];
+}
+
+static void test_codes_of_16_bits_are_within_a_step_in_two_planes_without_minus_128(void **state)
+{
+    (void)state;
+    cpu_kernels_init(&kernels, CPU_LEVEL_REF, false);
+    uint8_t row[IN * 8];
+    float x[IN], d;
+    struct cpu_form_layout l = cpu_kernels_form_layout(CPU_FORM_INT16, IN);
+    for (size_t b = 0; b < IN / 32; b++) /* every low byte comes by */
+        for (size_t i = 0; i < 32; i++)
+            x[b * 32 + i] = i ? (float)(b * 32 + i) - 256.0f : 32512.0f;
+    x[32] = x[33] = -32512.0f;
+    kernels.form[CPU_FORM_INT16].pack_row(row, x, IN);
+    for (size_t b = 0; b < IN / 32; b++) {
+        int32_t sum[2] = {0}, neg;
+        memcpy(&d, row + l.d + b * 4, 4);
+        assert_true(d == 1.0f);
+        for (size_t i = 0; i < 32; i++) {
+            int hi = plane_of(row, b * 32 + i, 0), lo = plane_of(row, b * 32 + i, 1);
+            int want = (int)x[b * 32 + i];
+            assert_true(lo >= -127);
+            assert_int_equal(hi * 256 + lo, want + (lo == -127 && (want & 255) == 128));
+            sum[i / 16] += hi * 256 + lo;
+        }
+        for (size_t h = 0; h < 2; h++) {
+            memcpy(&neg, row + l.neg + (2 * b + h) * 4, 4);
+            assert_int_equal(neg, -sum[h]);
+        }
+        memcpy(&d, row + l.sum + b * 4, 4);
+        assert_true(d == (float)(sum[0] + sum[1]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_equal_decoded_numbers_for_every_type_and_mode),
         cmocka_unit_test(test_a_nan_or_infinity_in_a_block_reaches_the_result),
         cmocka_unit_test(test_codes_are_rounded_to_even_and_tiny_blocks_are_zero),
+        cmocka_unit_test(
+            test_codes_of_16_bits_are_within_a_step_in_two_planes_without_minus_128),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
