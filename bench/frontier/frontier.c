@@ -143,7 +143,11 @@ static void random_bytes(uint8_t *p, size_t size, enum qtype t)
     uint8_t block[1024];
     for (size_t i = 0, at = 0; i < count; i += 256) {
         size_t bytes = 256u / quant_table[t].block_elems * quant_table[t].block_bytes;
-        if (i < 256 * 64) {
+        if (i < 256 * 64 && !quant_table[t].quantise) { /* MXFP4: 2^-7 and below, any codes */
+            for (size_t k = 0; k < bytes && at + k < size; k++)
+                p[at + k] = k % quant_table[t].block_bytes ? (uint8_t)chrono_rng_u64(&rng)
+                                                           : (uint8_t)(120 - i / 256 % 4);
+        } else if (i < 256 * 64) {
             for (int k = 0; k < 256; k++)
                 x[k] = 0.02f * chrono_rng_normal(&rng);
             quant_table[t].quantise(block, x, 256);

@@ -18,7 +18,7 @@
  *
  *     head: f32 scale per column; types with a scale per 32: [8][128], at 4096 scale * sum of codes
  *           K types: at 4096 f16 [128][16], sums per 32 without their last bit, then that bit
- *     4 steps: f16 [128][64] codes
+ *     4 steps: f16 [128][64] codes; of form bf16 the inputs, no head
  */
 #ifndef SHOAL_CUDA_CUDA_ARGS_H
 #define SHOAL_CUDA_CUDA_ARGS_H
@@ -43,6 +43,15 @@
 #define CUDA_GEMM_STAGES(record) ((232448 - CUDA_GEMM_REST(record)) / CUDA_IMAGE_STEP)
 #define CUDA_GEMM_SIZE(record)                                                                     \
     (CUDA_GEMM_STAGES(record) * CUDA_IMAGE_STEP + CUDA_GEMM_REST(record))
+#define CUDA_GEMM_FEW 32 /* columns of a narrow tile: half a multiprocessor a block */
+#define CUDA_GEMM_FEW_MAX 64 /* columns for which such tiles are faster than wide ones */
+#define CUDA_GEMM_FEW_STAGES 6
+#define CUDA_GEMM_FEW_SIZE(record)                                                                 \
+    (CUDA_GEMM_FEW_STAGES * CUDA_GEMM_FEW * 128 + CUDA_GEMM_REST(record))
+#define CUDA_GEMM_BF16_STEP (2 * CUDA_IMAGE_STEP) /* weights of 8 tiles beside it */
+#define CUDA_GEMM_BF16_STAGES 6
+#define CUDA_GEMM_BF16_SIZE                                                                        \
+    (CUDA_GEMM_BF16_STAGES * CUDA_GEMM_BF16_STEP + CUDA_GEMM_EXCHANGE + 256)
 #define CUDA_IMAGE_HEAD 8192  /* of a record of 128 columns: scales, sums; then 4 steps */
 #define CUDA_IMAGE_STEP 16384 /* 64 inputs of 128 columns as f16 */
 #define CUDA_IMAGE_SIZE (CUDA_IMAGE_HEAD + 4 * CUDA_IMAGE_STEP)
@@ -60,15 +69,16 @@ enum cuda_format {
     CUDA_FORMAT_Q5_0,
     CUDA_FORMAT_Q5_1,
     CUDA_FORMAT_Q8_0,
+    CUDA_FORMAT_MXFP4, /* codes as 2 * value + 12 */
     CUDA_FORMAT_Q4_K,
     CUDA_FORMAT_Q5_K,
     CUDA_FORMAT_Q6_K,
     CUDA_FORMAT_COUNT
 };
 
-/* Forms of a matmul's input: f32 as it is, or int8 with a scale per 32 or 256. */
-enum cuda_form { CUDA_FORM_F32, CUDA_FORM_INT8_32, CUDA_FORM_INT8_256 };
-#define CUDA_FORM_IMAGE 16u /* added to an int8 form: as an image */
+/* Forms of a matmul's input: f32 as it is, int8 with a scale per 32 or 256, or bf16. */
+enum cuda_form { CUDA_FORM_F32, CUDA_FORM_INT8_32, CUDA_FORM_INT8_256, CUDA_FORM_BF16 };
+#define CUDA_FORM_IMAGE 16u /* added to a form that is not f32: as an image */
 
 typedef uint64_t cuda_addr;
 
@@ -84,10 +94,11 @@ struct cuda_pack_args { /* file layout -> packed, rows row_first.. of one matrix
     uint32_t format, rows, cols, row_first, row_count;
 };
 
-/* Codes of a record lie as lanes feed them: [k / 4 % 4][k / 32][k / 16 % 2][k % 4]. */
-struct cuda_act_args { /* f32 rows -> int8 forms */
+/* Codes of a record lie as lanes feed them: [k / 4 % 4][k / 32][k / 16 % 2][k % 4]; 64 bf16 inputs:
+ * [k / 2 % 4][k / 16][k / 8 % 2][k % 2]. */
+struct cuda_act_args { /* f32 rows -> the other forms */
     struct cuda_view x;
-    cuda_addr q, d, s; /* i8 [rows][kp]; f32 [rows][kp/32 or /256]; i16 [rows][kp/32] sums of q */
+    cuda_addr q, d, s; /* i8, bf16 [rows][kp]; f32 [rows][kp/32, /256]; i16 [rows][kp/32] sums */
     uint32_t rows, k, kp, form;
     cuda_addr image;    /* this instead of q, d, s; 0: not */
     uint32_t row_first; /* of the image */

@@ -10,6 +10,7 @@
 #ifndef SHOAL_CUDA_CUDA_COMMON_CUH
 #define SHOAL_CUDA_CUDA_COMMON_CUH
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
 
@@ -94,14 +95,22 @@ static __device__ __forceinline__ void common_range(const cuda_attn_args &a, uin
     *from = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
 }
 
+/* 2^x; what is below 2^-126 becomes 0. */
+static __device__ __forceinline__ float common_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Sums of earlier and of later positions are joined at their common maximum, a power of two:
  * sum = earlier * a + later * b. A side that sees nothing has the maximum -inf and factor 0. */
 static __device__ __forceinline__ void common_join_factors(float earlier, float later, float *a,
                                                            float *b)
 {
     const float most = fmaxf(earlier, later);
-    *a = earlier == -COMMON_INFINITY ? 0.0f : exp2f(__fsub_rn(earlier, most));
-    *b = later == -COMMON_INFINITY ? 0.0f : exp2f(__fsub_rn(later, most));
+    *a = earlier == -COMMON_INFINITY ? 0.0f : common_exp2(__fsub_rn(earlier, most));
+    *b = later == -COMMON_INFINITY ? 0.0f : common_exp2(__fsub_rn(later, most));
 }
 
 static __device__ __forceinline__ float common_join(float earlier, float later, float a, float b)
@@ -192,6 +201,21 @@ static __device__ __forceinline__ void common_image_scale(const cuda_act_args &a
     sums[(piece ^ 1) * 8 + sub] = __int2half_rn(sum & 1);
 }
 
+/* Where a row keeps inputs k, k + 1 (k even) of form bf16. */
+static __device__ __forceinline__ __nv_bfloat162 *common_bf16_at(const cuda_act_args &a,
+                                                                 uint32_t row, uint32_t k)
+{
+    if (a.image) {
+        const uint32_t line = (row + a.row_first) % CUDA_GEMM_COLUMNS;
+        return (__nv_bfloat162 *)(common_image(a, row + a.row_first, k) + CUDA_IMAGE_HEAD +
+                                  k / 64 % 4 * CUDA_IMAGE_STEP + line * 128 +
+                                  ((k / 8 ^ line) & 7) * 16 + k % 8 * 2);
+    }
+    const uint32_t at = k / 2 % 4 * 16 + k / 16 % 4 * 4 + k / 8 % 2 * 2;
+    return (__nv_bfloat162 *)(common_ptr<__nv_bfloat16>(a.q) + (size_t)row * a.kp + (k & ~63u) +
+                              at);
+}
+
 /* Where code k of a row lies (cuda_args.h). */
 static __device__ __forceinline__ uint32_t common_place(uint32_t k)
 {
@@ -205,6 +229,12 @@ static __device__ __forceinline__ void common_quantise(const cuda_act_args &a, u
                                                        uint32_t k, float x, uint32_t *most)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    if (a.form == CUDA_FORM_BF16) {
+        const float next = __shfl_down_sync(~0u, x, 1);
+        if (k < a.kp && k % 2 == 0)
+            *common_bf16_at(a, row, k) = __floats2bfloat162_rn(x, next);
+        return;
+    }
     uint32_t bits = __reduce_max_sync(~0u, __float_as_uint(x) & 0x7fffffffu);
     if (a.form == CUDA_FORM_INT8_256) {
         __syncthreads();

@@ -32,6 +32,7 @@ static __host__ __device__ constexpr dequant_layout dequant_layout_of(uint32_t f
            : format == CUDA_FORMAT_Q5_0 ? dequant_layout{2048, 2560, 0, 0, 2816}
            : format == CUDA_FORMAT_Q5_1 ? dequant_layout{2048, 2560, 2816, 0, 3072}
            : format == CUDA_FORMAT_Q8_0 ? dequant_layout{0, 4096, 0, 0, 4352}
+           : format == CUDA_FORMAT_MXFP4 ? dequant_layout{0, 2048, 0, 0, 2304}
            : format == CUDA_FORMAT_Q4_K ? dequant_layout{0, 2048, 2176, 2304, 2368}
            : format == CUDA_FORMAT_Q5_K ? dequant_layout{2048, 2560, 2688, 2816, 2880}
                                         : dequant_layout{2048, 3072, 0, 3328, 3360};
@@ -67,6 +68,7 @@ static __host__ __device__ constexpr int dequant_offset(uint32_t format)
 {
     return format == CUDA_FORMAT_Q4_0   ? 8
            : format == CUDA_FORMAT_Q5_0 ? 16
+           : format == CUDA_FORMAT_MXFP4 ? 12
            : format == CUDA_FORMAT_Q6_K ? 32
                                         : 0;
 }
@@ -81,6 +83,24 @@ static __device__ __forceinline__ dequant_place dequant_place_of(uint32_t r, uin
     return {(r & 7) * 4 + t, (r >> 3) + 2 * half, k & 3};
 }
 
+/* Four E2M1 codes of 4 bits to bytes, 2 * value + 12: by their lower three bits from a table of
+ * positive and one of negative values, then by their sign. */
+static __device__ __forceinline__ uint32_t dequant_e2m1(uint32_t codes)
+{
+    const uint32_t at = codes & 0x7777u;
+    const uint32_t positive = __byte_perm(0x0f0e0d0cu, 0x18141210u, at);
+    const uint32_t negative = __byte_perm(0x090a0b0cu, 0x00040608u, at);
+    uint32_t sign; /* ff or 80: prmt repeats a byte's sign where __byte_perm would not */
+    asm("prmt.b32 %0, %1, %1, %2;" : "=r"(sign) : "r"(0x80808080u), "r"(codes));
+    return (negative & sign) | (positive & ~sign);
+}
+
+/* Scale of types with one per 32: f16; MXFP4: a power of two as bf16. */
+static __device__ __forceinline__ float dequant_scale(uint32_t format, uint16_t x)
+{
+    return format == CUDA_FORMAT_MXFP4 ? __uint_as_float((uint32_t)x << 16) : common_half(x);
+}
+
 /* Unsigned code of a quantised value (Q8_0: the signed one). */
 static __device__ __forceinline__ int dequant_code(uint32_t format, const uint8_t *rec, uint32_t r,
                                                    uint32_t k)
@@ -89,6 +109,10 @@ static __device__ __forceinline__ int dequant_code(uint32_t format, const uint8_
     uint32_t sub = k >> 5, pair = sub >> 1, nib = sub & 1;
     if (format == CUDA_FORMAT_Q8_0)
         return (int8_t)rec[sub * 512 + p.lane * 16 + p.reg * 4 + p.byte];
+    if (format == CUDA_FORMAT_MXFP4) {
+        const uint8_t *b = rec + pair * 512 + p.lane * 16 + p.reg * 4 + 2 * nib + p.byte / 2;
+        return (int)(dequant_e2m1(*b >> (4 * (p.byte & 1)) & 15) & 255);
+    }
     int q = rec[pair * 512 + p.lane * 16 + p.reg * 4 + p.byte] >> (4 * nib) & 15;
     uint32_t high = dequant_layout_of(format).high;
     if (format == CUDA_FORMAT_Q6_K)
@@ -103,9 +127,14 @@ static __device__ __forceinline__ uint16_t dequant_u16(const uint8_t *p)
     return *reinterpret_cast<const uint16_t *>(p);
 }
 
-/* Bytes of a float value in its record: 16 blocks of 16 inputs, per lane 8 values. */
-static __device__ __forceinline__ uint32_t dequant_float_index(uint32_t r, uint32_t k)
+/* Where a float value lies in its record. F32: 16 blocks of 16 inputs, per lane 8 values. F16 and
+ * BF16: 4 steps of 64 inputs, a step as gemm.cu reads it: lines of 128 bytes, 16-byte pieces
+ * swizzled by the line's number. */
+static __device__ __forceinline__ uint32_t dequant_float_index(uint32_t format, uint32_t r,
+                                                               uint32_t k)
 {
+    if (format != CUDA_FORMAT_F32)
+        return k / 64 * 1024 + r * 64 + ((k / 8 ^ r) & 7) * 8 + k % 8;
     uint32_t block = k >> 4, kk = k & 15, t = kk >> 2, tile = (kk & 3) >> 1, h = kk & 1;
     return block * 256 + ((r & 7) * 4 + t) * 8 + tile * 4 + (r >> 3) + 2 * h;
 }
@@ -115,9 +144,9 @@ static __device__ float dequant_value(uint32_t format, const uint8_t *rec, uint3
 {
     dequant_layout l = dequant_layout_of(format);
     if (format == CUDA_FORMAT_F32)
-        return reinterpret_cast<const float *>(rec)[dequant_float_index(r, k)];
+        return reinterpret_cast<const float *>(rec)[dequant_float_index(format, r, k)];
     if (dequant_is_float(format)) {
-        uint16_t h = reinterpret_cast<const uint16_t *>(rec)[dequant_float_index(r, k)];
+        uint16_t h = reinterpret_cast<const uint16_t *>(rec)[dequant_float_index(format, r, k)];
         return format == CUDA_FORMAT_F16 ? common_half(h) : __uint_as_float((uint32_t)h << 16);
     }
     int q = dequant_code(format, rec, r, k) - dequant_offset(format);
@@ -134,7 +163,8 @@ static __device__ float dequant_value(uint32_t format, const uint8_t *rec, uint3
         float low = __fmul_rn(m, (float)rec[l.mins + r * 8 + sub]);
         return __fsub_rn(__fmul_rn(scale, (float)q), low);
     }
-    float y = __fmul_rn(common_half(dequant_u16(rec + l.scale + (r * 8 + sub) * 2)), (float)q);
+    float y = __fmul_rn(dequant_scale(format, dequant_u16(rec + l.scale + (r * 8 + sub) * 2)),
+                        (float)q);
     return dequant_has_min(format)
                ? __fadd_rn(y, common_half(dequant_u16(rec + l.mins + (r * 8 + sub) * 2)))
                : y;

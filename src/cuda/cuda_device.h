@@ -20,7 +20,9 @@
 
 #define CUDA_GRAPHS_MAX 64
 #define CUDA_GRAPH_ROWS_MAX 256 /* more rows: the launches cost nothing beside the work */
-#define CUDA_GEMM_COLUMNS_MIN 33 /* fewer meet a weight: stream.cuh is faster */
+/* Fewer meet a weight: stream.cuh is faster. */
+#define CUDA_GEMM_COLUMNS_MIN 9
+#define CUDA_GEMM_BF16_COLUMNS_MIN 33
 #define CUDA_STAGES 2
 
 /* A pinned piece of host memory on its way to the device. */
@@ -74,7 +76,7 @@ struct cuda_inputs {
     size_t size;
 };
 
-/* The widest packed input, the most rows of one, the most experts. */
+/* Bytes of the widest packed input, the most rows of one, the most experts. */
 struct cuda_sizes {
     size_t elements, floats, part, pairs, experts, image;
 };

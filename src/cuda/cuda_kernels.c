@@ -17,10 +17,43 @@ uint32_t cuda_kernels_record_size(uint32_t format)
     static const uint16_t sizes[CUDA_FORMAT_COUNT] = {
         [CUDA_FORMAT_F32] = 16384, [CUDA_FORMAT_F16] = 8192,  [CUDA_FORMAT_BF16] = 8192,
         [CUDA_FORMAT_Q4_0] = 2304, [CUDA_FORMAT_Q4_1] = 2560, [CUDA_FORMAT_Q5_0] = 2816,
-        [CUDA_FORMAT_Q5_1] = 3072, [CUDA_FORMAT_Q8_0] = 4352, [CUDA_FORMAT_Q4_K] = 2368,
-        [CUDA_FORMAT_Q5_K] = 2880, [CUDA_FORMAT_Q6_K] = 3360,
+        [CUDA_FORMAT_Q5_1] = 3072, [CUDA_FORMAT_Q8_0] = 4352, [CUDA_FORMAT_MXFP4] = 2304,
+        [CUDA_FORMAT_Q4_K] = 2368, [CUDA_FORMAT_Q5_K] = 2880, [CUDA_FORMAT_Q6_K] = 3360,
     };
     return sizes[format];
+}
+
+uint32_t cuda_kernels_gemm_columns(uint32_t format, uint32_t columns)
+{
+    bool is_few = format > CUDA_FORMAT_BF16 && columns <= CUDA_GEMM_FEW_MAX;
+    return is_few ? CUDA_GEMM_FEW : CUDA_GEMM_COLUMNS;
+}
+
+uint32_t cuda_kernels_gemm_size(uint32_t format, uint32_t columns)
+{
+    if (format == CUDA_FORMAT_BF16)
+        return CUDA_GEMM_BF16_SIZE;
+    uint32_t record = cuda_kernels_record_size(format);
+    return cuda_kernels_gemm_columns(format, columns) == CUDA_GEMM_FEW ? CUDA_GEMM_FEW_SIZE(record)
+                                                                       : CUDA_GEMM_SIZE(record);
+}
+
+/* gemm_q4_k, gemm_q4_k_few; BF16 has no few. */
+static bool cuda_kernels_find_gemm(struct cuda_kernels *k, uint32_t format, const char *name,
+                                   struct err *e)
+{
+    for (uint32_t few = 0; few < (format == CUDA_FORMAT_BF16 ? 1u : 2u); few++) {
+        char full[64];
+        snprintf(full, sizeof full, "gemm%s%s", name + strlen("matmul"), few ? "_few" : "");
+        cuda_function *f = &k->gemm[format][few];
+        int size = (int)cuda_kernels_gemm_size(format, few ? 1 : CUDA_GEMM_COLUMNS);
+        if (!cuda_kernels_find(k, f, CUDA_UNIT_gemm, full, e) ||
+            (k->has_gemm &&
+             !cuda_driver_check(k->driver, k->driver->function_set(*f, CUDA_FUNC_SMEM, size), full,
+                                e)))
+            return false;
+    }
+    return true;
 }
 
 static bool cuda_kernels_find_matmuls(struct cuda_kernels *k, struct err *e)
@@ -33,7 +66,9 @@ static bool cuda_kernels_find_matmuls(struct cuda_kernels *k, struct err *e)
         CUDA_MATMULS(X)
 #undef X
     };
-    for (uint32_t f = 0; f < CUDA_FORMAT_COUNT; f++)
+    for (uint32_t f = 0; f < CUDA_FORMAT_COUNT; f++) {
+        if (f >= CUDA_FORMAT_BF16 && !cuda_kernels_find_gemm(k, f, rows[f].name, e))
+            return false;
         for (int step = 0; step < CUDA_COLUMN_STEPS; step++) {
             char name[64];
             bool is_one = step == 0 && f > CUDA_FORMAT_BF16;
@@ -48,23 +83,8 @@ static bool cuda_kernels_find_matmuls(struct cuda_kernels *k, struct err *e)
                                    name, e))
                 return false;
         }
+    }
     return true;
-}
-
-cuda_function cuda_kernels_gemm(const struct cuda_kernels *k, uint32_t format)
-{
-    const cuda_function functions[CUDA_FORMAT_COUNT] = {
-        [CUDA_FORMAT_Q4_0] = k->gemm_q4_0, [CUDA_FORMAT_Q4_1] = k->gemm_q4_1,
-        [CUDA_FORMAT_Q5_0] = k->gemm_q5_0, [CUDA_FORMAT_Q5_1] = k->gemm_q5_1,
-        [CUDA_FORMAT_Q8_0] = k->gemm_q8_0, [CUDA_FORMAT_Q4_K] = k->gemm_q4_k,
-        [CUDA_FORMAT_Q5_K] = k->gemm_q5_k, [CUDA_FORMAT_Q6_K] = k->gemm_q6_k,
-    };
-    return functions[format];
-}
-
-uint32_t cuda_kernels_gemm_size(uint32_t format)
-{
-    return CUDA_GEMM_SIZE(cuda_kernels_record_size(format));
 }
 
 /* Query in two parts [16][d], K and V of a block. */
@@ -102,13 +122,6 @@ bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d, bool
         return false;
     CUDA_KERNELS(X)
 #undef X
-    for (uint32_t f = 0; f < CUDA_FORMAT_COUNT; f++) {
-        cuda_function fn = cuda_kernels_gemm(k, f);
-        if (fn && has_gemm &&
-            !cuda_driver_check(
-                d, d->function_set(fn, CUDA_FUNC_SMEM, (int)cuda_kernels_gemm_size(f)), "gemm", e))
-            return false;
-    }
     cuda_function large[] = {k->attn_part_8,     k->attn_part_16,    k->attend_part_64,
                              k->attend_part_128, k->attend_rows_64, k->attend_rows_128};
     const int sizes[] = {160 << 10,

@@ -20,8 +20,9 @@ extern const uint32_t cuda_kernels_columns[CUDA_COLUMN_STEPS]; /* 1, 8, 16, 32 *
     X(F16, stream_float, matmul_f16) X(BF16, stream_float, matmul_bf16)                            \
         X(Q4_0, stream_block, matmul_q4_0) X(Q4_1, stream_block, matmul_q4_1)                      \
             X(Q5_0, stream_block, matmul_q5_0) X(Q5_1, stream_block, matmul_q5_1)                  \
-                X(Q8_0, stream_block, matmul_q8_0) X(Q4_K, stream_k, matmul_q4_k)                  \
-                    X(Q5_K, stream_k, matmul_q5_k) X(Q6_K, stream_k, matmul_q6_k)
+                X(Q8_0, stream_block, matmul_q8_0) X(MXFP4, stream_block, matmul_mxfp4)            \
+                    X(Q4_K, stream_k, matmul_q4_k) X(Q5_K, stream_k, matmul_q5_k)                  \
+                        X(Q6_K, stream_k, matmul_q6_k)
 #define CUDA_KERNELS(X)                                                                            \
     X(pack, pack_weight)                                                                           \
     X(pack, pack_act) X(pack, pack_embed) X(ops, ops_norm) X(ops, ops_norm4)                       \
@@ -33,10 +34,7 @@ extern const uint32_t cuda_kernels_columns[CUDA_COLUMN_STEPS]; /* 1, 8, 16, 32 *
                     X(attend, attend_rows_64) X(attend, attend_rows_128)                           \
                     X(moe, moe_sum) X(sampling, sample_row)                                        \
                     X(sampling, sample_best_part) X(sampling, sample_sums_part)                    \
-                        X(gemm, gemm_q4_0) X(gemm, gemm_q4_1) X(gemm, gemm_q5_0)                   \
-                            X(gemm, gemm_q5_1) X(gemm, gemm_q8_0) X(gemm, gemm_q4_k)               \
-                                X(gemm, gemm_q5_k) X(gemm, gemm_q6_k)                              \
-                                    X(gemm, gemm_join)
+                        X(gemm, gemm_join)
 /* One .cu file each. */
 #define CUDA_UNITS(X)                                                                              \
     X(stream_float) X(stream_block) X(stream_k) X(one) X(gemm) X(pack) X(ops) X(attn)         \
@@ -53,6 +51,7 @@ struct cuda_kernels {
     bool has_gemm;
     cuda_module modules[CUDA_UNIT_COUNT];
     cuda_function matmul[CUDA_FORMAT_COUNT][CUDA_COLUMN_STEPS];
+    cuda_function gemm[CUDA_FORMAT_COUNT][2]; /* NULL: F32, F16; [1]: narrow tiles */
 #define X(unit, name) cuda_function name;
     CUDA_KERNELS(X)
 #undef X
@@ -61,9 +60,10 @@ struct cuda_kernels {
 /* Bytes of a packed record: dequant_layout_of in cuda_dequant.cuh. */
 uint32_t cuda_kernels_record_size(uint32_t format);
 
-/* Kernel of gemm.cu for the format and its shared memory; NULL: none, floats have none. */
-cuda_function cuda_kernels_gemm(const struct cuda_kernels *k, uint32_t format);
-uint32_t cuda_kernels_gemm_size(uint32_t format);
+/* Columns of a tile of gemm.cu when so many meet a weight of the format, and the shared memory of
+ * its kernel. */
+uint32_t cuda_kernels_gemm_columns(uint32_t format, uint32_t columns);
+uint32_t cuda_kernels_gemm_size(uint32_t format, uint32_t columns);
 /* Shared memory of attend.cu's kernels for heads of d columns. */
 uint32_t cuda_kernels_attend_part_size(uint32_t d);
 uint32_t cuda_kernels_attend_rows_size(uint32_t d);

@@ -9,10 +9,14 @@
 static uint32_t cuda_mul_form(const struct prepared *p, uint32_t format, uint32_t columns,
                               bool is_stream)
 {
-    if (format <= CUDA_FORMAT_BF16)
+    if (format < CUDA_FORMAT_BF16)
         return CUDA_FORM_F32;
-    uint32_t form = format >= CUDA_FORMAT_Q4_K ? CUDA_FORM_INT8_256 : CUDA_FORM_INT8_32;
-    bool is_image = p->act_image && !is_stream && columns >= CUDA_GEMM_COLUMNS_MIN;
+    uint32_t form = format == CUDA_FORMAT_BF16  ? CUDA_FORM_BF16
+                    : format < CUDA_FORMAT_Q4_K ? CUDA_FORM_INT8_32
+                                                : CUDA_FORM_INT8_256;
+    uint32_t least =
+        format == CUDA_FORMAT_BF16 ? CUDA_GEMM_BF16_COLUMNS_MIN : CUDA_GEMM_COLUMNS_MIN;
+    bool is_image = p->act_image && !is_stream && columns >= least;
     return is_image ? form | CUDA_FORM_IMAGE : form;
 }
 
@@ -78,8 +82,8 @@ static bool cuda_mul_pack(struct prepared *p, struct view x, uint32_t rows, uint
     return cuda_run_launch(p, p->d->k.pack_act, cuda_run_grid(kp / 256, rows * ranks, 256), &a, e);
 }
 
-/* If a matmul close behind op `index` reads all of `value` in an int8 form, the op that makes the
- * value writes that form too: a launch and a pass less. */
+/* If a matmul close behind op `index` reads all of `value` in another form than f32, the op that
+ * makes the value writes that form too: a launch and a pass less. */
 struct cuda_act_args cuda_mul_fuse_act(struct prepared *p, uint32_t index, uint16_t value)
 {
     struct cuda_act_args none = {0};
@@ -201,9 +205,10 @@ static bool cuda_mul_gemm_launch(struct prepared *p, struct cuda_matmul_args *a,
         groups += (a->seg[i].tiles + in_group - 1) / in_group;
         tiles += a->seg[i].tiles;
     }
-    size_t columns = (a->columns + CUDA_GEMM_COLUMNS - 1) / CUDA_GEMM_COLUMNS;
+    uint32_t wide = cuda_kernels_gemm_columns(format, a->columns), few = wide == CUDA_GEMM_FEW;
+    size_t columns = (a->columns + wide - 1) / wide;
     size_t pairs = (groups + CUDA_GEMM_PAIR - 1) / CUDA_GEMM_PAIR * columns;
-    size_t room = (size_t)p->d->sm_count / CUDA_GEMM_PAIR, rows = tiles * CUDA_TILE_ROWS;
+    size_t room = (size_t)p->d->sm_count / CUDA_GEMM_PAIR << few, rows = tiles * CUDA_TILE_ROWS;
     a->parts = 1;
     a->sums = p->part;
     if (!a->is_glu && CUDA_WARPS * a->columns * rows * 4 <= p->part_size)
@@ -212,8 +217,8 @@ static bool cuda_mul_gemm_launch(struct prepared *p, struct cuda_matmul_args *a,
             a->parts *= 2;
     pairs = base_min(pairs * a->parts, room);
     struct cuda_grid g = cuda_run_grid((uint32_t)pairs * CUDA_GEMM_PAIR, 1, CUDA_GEMM_THREADS);
-    g.shared = cuda_kernels_gemm_size(format);
-    if (!cuda_run_launch(p, cuda_kernels_gemm(&p->d->k, format), g, a, e))
+    g.shared = cuda_kernels_gemm_size(format, a->columns);
+    if (!cuda_run_launch(p, p->d->k.gemm[format][few], g, a, e))
         return false;
     return a->parts == 1 ||
            cuda_run_launch(p, p->d->k.gemm_join,

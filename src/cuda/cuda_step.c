@@ -146,9 +146,10 @@ static struct cuda_sizes cuda_step_measure(const struct prepared *p)
             const struct cuda_weight *c = p->weights[o->weight[0]].device;
             size_t rows = plan_rows_max(plan->values[o->in[0].value].rows, &p->limits);
             size_t ranks = op_width(o->in[0]) / p->weights[o->weight[0]].cols;
-            s.elements = base_max(s.elements, rows * ranks * c->kp);
+            s.elements = base_max(s.elements, rows * ranks * c->kp *
+                                                  (c->format == CUDA_FORMAT_BF16 ? 2 : 1));
             if (p->d->k.has_gemm && !is_moe && rows >= CUDA_GEMM_COLUMNS_MIN &&
-                cuda_kernels_gemm(&p->d->k, c->format))
+                p->d->k.gemm[c->format][0])
                 s.image = base_max(s.image, base_align(rows, CUDA_GEMM_COLUMNS) /
                                                 CUDA_GEMM_COLUMNS * (c->kp / CUDA_RECORD_K) *
                                                 CUDA_IMAGE_SIZE);

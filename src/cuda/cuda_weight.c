@@ -15,8 +15,9 @@ static uint32_t cuda_weight_format(enum qtype t)
         {QTYPE_F16, CUDA_FORMAT_F16},   {QTYPE_BF16, CUDA_FORMAT_BF16},
         {QTYPE_Q4_0, CUDA_FORMAT_Q4_0}, {QTYPE_Q4_1, CUDA_FORMAT_Q4_1},
         {QTYPE_Q5_0, CUDA_FORMAT_Q5_0}, {QTYPE_Q5_1, CUDA_FORMAT_Q5_1},
-        {QTYPE_Q8_0, CUDA_FORMAT_Q8_0}, {QTYPE_Q4_K, CUDA_FORMAT_Q4_K},
-        {QTYPE_Q5_K, CUDA_FORMAT_Q5_K}, {QTYPE_Q6_K, CUDA_FORMAT_Q6_K},
+        {QTYPE_Q8_0, CUDA_FORMAT_Q8_0}, {QTYPE_MXFP4, CUDA_FORMAT_MXFP4},
+        {QTYPE_Q4_K, CUDA_FORMAT_Q4_K}, {QTYPE_Q5_K, CUDA_FORMAT_Q5_K},
+        {QTYPE_Q6_K, CUDA_FORMAT_Q6_K},
     };
     for (size_t i = 0; i < countof(rows); i++)
         if (rows[i].type == t)

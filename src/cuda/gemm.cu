@@ -11,6 +11,7 @@
  *     ring of K = 64 steps:  inputs 16 KiB | with every fourth: 8 tiles' records, scales of inputs
  */
 #include "cuda/cuda_dequant.cuh"
+#include "cuda/cuda_wgmma.cuh"
 
 #define GEMM_CONSUMERS 256
 #define GEMM_THREADS CUDA_GEMM_THREADS
@@ -87,29 +88,58 @@ static __device__ __forceinline__ void gemm_copy_both(uint32_t to, const void *f
                  : "memory");
 }
 
-/* Columns of 64 inputs, 128 bytes each, swizzled; or of 16 inputs, 32 bytes each. */
-static __device__ __forceinline__ uint64_t gemm_wide(uint32_t address)
-{
-    return (uint64_t)(address >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
-
-static __device__ __forceinline__ uint64_t gemm_narrow(uint32_t address)
-{
-    return (uint64_t)(address >> 4) | 1ull << 16 | 16ull << 32 | 3ull << 62;
-}
-
-/* c = (keep ? c : 0) + a * b: 64 rows by 128 columns over 16 inputs. */
+/* c = (keep ? c : 0) + a * b: 64 rows by 128 or 32 columns over 16 inputs. */
 template <bool KEEP>
 static __device__ __forceinline__ void gemm_mma(float (&c)[64], const uint32_t *a, uint64_t b)
 {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
+          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
+          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
+          "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]),
+          "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]),
+          "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
+          "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]),
+          "+f"(c[62]), "+f"(c[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(KEEP));
+}
+
+template <bool KEEP>
+static __device__ __forceinline__ void gemm_mma(float (&c)[16], const uint32_t *a, uint64_t b)
+{
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, p, 1, 1, 0;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(KEEP));
+}
+
+/* c = (keep ? c : 0) + a * b of bf16, a from shared memory too. */
+static __device__ __forceinline__ void gemm_mma_bf16(float (&c)[64], uint64_t a, uint64_t b,
+                                                     uint32_t keep)
+{
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
         "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
+        "%64, %65, p, 1, 1, 0, 0;}"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]),
           "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
           "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
@@ -126,39 +156,38 @@ static __device__ __forceinline__ void gemm_mma(float (&c)[64], const uint32_t *
           "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
           "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
           "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(KEEP));
-}
-
-static __device__ __forceinline__ void gemm_fence()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void gemm_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void gemm_done()
-{
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        : "l"(a), "l"(b), "r"(keep));
 }
 
 /* ---- weights: bytes to f16 ---- */
 
-template <int FORMAT> struct gemm_traits {
+/* N: columns of a tile, 128 or CUDA_GEMM_FEW. */
+template <int FORMAT, int N> struct gemm_traits {
     static constexpr uint32_t record = dequant_layout_of(FORMAT).size;
     static constexpr bool is_k = dequant_is_k(FORMAT), has_min = dequant_has_min(FORMAT);
     static constexpr int unit = dequant_unit(FORMAT);
     static constexpr int planes = FORMAT == CUDA_FORMAT_Q6_K ? 2 : 1;
-    static constexpr int stages = CUDA_GEMM_STAGES(record);
+    static constexpr bool is_few = N == CUDA_GEMM_FEW;
+    static constexpr int stages = is_few ? CUDA_GEMM_FEW_STAGES : CUDA_GEMM_STAGES(record);
     static_assert(stages <= 4 * CUDA_GEMM_SLOTS - 3, "a slot is free when its last step is");
-    static constexpr uint32_t ring = 0;
-    static constexpr uint32_t heads = ring + stages * CUDA_IMAGE_STEP;
+    static constexpr uint32_t ring = 0, step = N * 128;
+    static constexpr uint32_t heads = ring + stages * step;
     static constexpr uint32_t exchange = heads + CUDA_GEMM_SLOTS * CUDA_IMAGE_HEAD;
     static constexpr uint32_t weights = exchange + CUDA_GEMM_EXCHANGE;
     static constexpr uint32_t barriers = weights + CUDA_GEMM_SLOTS * CUDA_GEMM_TILES * record;
-    static_assert(barriers + 256 == CUDA_GEMM_SIZE(record), "what the host reserves");
+    static_assert(barriers + 256 == (is_few ? CUDA_GEMM_FEW_SIZE(record) : CUDA_GEMM_SIZE(record)),
+                  "what the host reserves");
+};
+
+/* A step of BF16: inputs, then 64 columns of 8 tiles. */
+template <> struct gemm_traits<CUDA_FORMAT_BF16, CUDA_GEMM_COLUMNS> {
+    static constexpr uint32_t record = dequant_layout_of(CUDA_FORMAT_BF16).size;
+    static constexpr bool is_k = false, has_min = false;
+    static constexpr int stages = CUDA_GEMM_BF16_STAGES;
+    static constexpr uint32_t ring = 0, step = CUDA_GEMM_BF16_STEP;
+    static constexpr uint32_t exchange = ring + stages * step;
+    static constexpr uint32_t barriers = exchange + CUDA_GEMM_EXCHANGE;
+    static_assert(barriers + 256 == CUDA_GEMM_BF16_SIZE, "what the host reserves");
 };
 
 /* Where a lane reads its part of a record. */
@@ -254,7 +283,10 @@ static __device__ __forceinline__ void gemm_unpack(uint32_t (&a)[2][4], uint32_t
             v = gemm_word(c.low[nib], j) ^ 0x80808080u;
         } else {
             v = gemm_word(c.low[0], j);
-            v = (nib ? v >> 4 : v) & 0x0f0f0f0fu;
+            if constexpr (FORMAT == CUDA_FORMAT_MXFP4)
+                v = dequant_e2m1(nib ? v >> 16 : v);
+            else
+                v = (nib ? v >> 4 : v) & 0x0f0f0f0fu;
             if constexpr (FORMAT == CUDA_FORMAT_Q6_K)
                 v |= (c.high[nib] >> (2 * j) & 0x03030303u) << 4;
             else if constexpr (dequant_layout_of(FORMAT).high != 0)
@@ -304,11 +336,12 @@ static __device__ __forceinline__ gemm_super gemm_super_of(const gemm_lane &at)
 
 /* acc += f[row] * factor[column] * c, one product and one fma as in stream.cuh. factors: those of
  * the tile's 128 columns. */
-static __device__ __forceinline__ void gemm_add(float (&acc)[64], const float (&c)[64],
+template <int R>
+static __device__ __forceinline__ void gemm_add(float (&acc)[R], const float (&c)[R],
                                                 const float f[2], const float *factors, uint32_t t)
 {
 #pragma unroll
-    for (int n = 0; n < 16; n++) {
+    for (int n = 0; n < R / 4; n++) {
         const float2 d = *reinterpret_cast<const float2 *>(factors + 8 * n + 2 * t);
         acc[4 * n] = fmaf(__fmul_rn(f[0], d.x), c[4 * n], acc[4 * n]);
         acc[4 * n + 1] = fmaf(__fmul_rn(f[0], d.y), c[4 * n + 1], acc[4 * n + 1]);
@@ -318,11 +351,12 @@ static __device__ __forceinline__ void gemm_add(float (&acc)[64], const float (&
 }
 
 /* Minimums of types with a scale per 32: acc += m[row] * sum[column]. */
-static __device__ __forceinline__ void gemm_add_mins(float (&acc)[64], const float m[2],
+template <int R>
+static __device__ __forceinline__ void gemm_add_mins(float (&acc)[R], const float m[2],
                                                      const float *sums, uint32_t t)
 {
 #pragma unroll
-    for (int n = 0; n < 16; n++) {
+    for (int n = 0; n < R / 4; n++) {
         const float2 s = *reinterpret_cast<const float2 *>(sums + 8 * n + 2 * t);
         acc[4 * n] = fmaf(m[0], s.x, acc[4 * n]);
         acc[4 * n + 1] = fmaf(m[0], s.y, acc[4 * n + 1]);
@@ -389,9 +423,10 @@ static __device__ __forceinline__ void gemm_next_slot(uint32_t &slot)
     slot = slot + 1 == CUDA_GEMM_SLOTS ? 0 : slot + 1;
 }
 
-template <int FORMAT> static __device__ __forceinline__ void gemm_next(gemm_ring &r)
+template <int FORMAT, int N>
+static __device__ __forceinline__ void gemm_next(gemm_ring &r)
 {
-    if (++r.stage == gemm_traits<FORMAT>::stages) {
+    if (++r.stage == gemm_traits<FORMAT, N>::stages) {
         r.stage = 0;
         r.phase ^= 1;
     }
@@ -399,22 +434,27 @@ template <int FORMAT> static __device__ __forceinline__ void gemm_next(gemm_ring
 
 /* A warp fills the ring in the order in which it is used: lanes 0 to 7 fetch a tile's records each,
  * 8 the block's share of a step, 9 and 10 the head (one block of the pair for both). */
-template <int FORMAT>
+template <int FORMAT, int N>
 static __device__ __forceinline__ void gemm_produce(const cuda_matmul_args &a, uint32_t shared,
                                                     gemm_ring ring, uint32_t jobs, uint32_t columns)
 {
-    using traits = gemm_traits<FORMAT>;
-    constexpr uint32_t share = CUDA_IMAGE_STEP / CUDA_GEMM_PAIR;
-    constexpr uint32_t head = traits::is_k ? 512 : 4096, more = traits::has_min ? 4096 : 0;
-    constexpr uint32_t at_first = head + more + CUDA_GEMM_TILES * traits::record;
+    using traits = gemm_traits<FORMAT, N>;
+    constexpr uint32_t share = N * 128 / CUDA_GEMM_PAIR;
+    constexpr uint32_t head = traits::is_k ? 4 * N : 4096;
+    constexpr uint32_t more = !traits::has_min ? 0 : traits::is_k ? 32 * N : 4096;
+    constexpr bool is_bf16 = FORMAT == CUDA_FORMAT_BF16;
+    constexpr uint32_t at_first = is_bf16 ? 0 : head + more + CUDA_GEMM_TILES * traits::record;
+    constexpr uint32_t at_each = traits::step;
     const uint32_t records = a.kp / CUDA_RECORD_K, rank = gemm_rank(), lane = threadIdx.x & 31;
     const bool is_head = lane == 9 && rank == 0;
     const bool is_more = lane == 10 && rank == CUDA_GEMM_PAIR - 1 && more;
     uint32_t slot = 0;
     for (uint32_t n = blockIdx.x / CUDA_GEMM_PAIR; n < jobs; n += gridDim.x / CUDA_GEMM_PAIR) {
         const gemm_job j = gemm_job_of(a, n, columns);
+        const uint32_t line = j.column * N % CUDA_GEMM_COLUMNS; /* of the image */
         const uint8_t *from = common_ptr<const uint8_t>(a.image) +
-                              (size_t)j.column * records * CUDA_IMAGE_SIZE;
+                              (size_t)(j.column * N / CUDA_GEMM_COLUMNS) * records *
+                                  CUDA_IMAGE_SIZE;
         if (lane < CUDA_GEMM_TILES) {
             uint32_t tile;
             const cuda_segment &s = gemm_tile_of(a, j, lane, &tile);
@@ -423,66 +463,74 @@ static __device__ __forceinline__ void gemm_produce(const cuda_matmul_args &a, u
         }
         for (uint32_t w = j.begin; w < j.end; w++)
             for (uint32_t r = w; r < records; r += CUDA_WARPS, gemm_next_slot(slot))
-                for (uint32_t step = 0; step < 4; step++, gemm_next<FORMAT>(ring)) {
+                for (uint32_t step = 0; step < 4; step++, gemm_next<FORMAT, N>(ring)) {
                     const uint32_t full = ring.full + 8 * ring.stage;
                     gemm_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                     if (lane == 0)
-                        gemm_expect(full, CUDA_IMAGE_STEP + (step ? 0 : at_first));
+                        gemm_expect(full, at_each + (step ? 0 : at_first));
                     __syncwarp();
                     const uint8_t *p = from + r * CUDA_IMAGE_SIZE;
+                    const uint32_t here = shared + traits::ring + ring.stage * traits::step;
                     if (lane == 8)
-                        gemm_copy_both(
-                            shared + traits::ring + ring.stage * CUDA_IMAGE_STEP + rank * share,
-                            p + CUDA_IMAGE_HEAD + step * CUDA_IMAGE_STEP + rank * share, share,
-                            full);
-                    if (step)
-                        continue;
-                    const uint32_t at = shared + traits::heads + slot * CUDA_IMAGE_HEAD;
-                    if (lane < CUDA_GEMM_TILES)
-                        gemm_copy(shared + traits::weights +
-                                      (slot * CUDA_GEMM_TILES + lane) * traits::record,
-                                  from + r * traits::record, traits::record, full);
-                    else if (is_head)
-                        gemm_copy_both(at, p, head, full);
-                    else if (is_more)
-                        gemm_copy_both(at + 4096, p + 4096, more, full);
+                        gemm_copy_both(here + rank * share,
+                                       p + CUDA_IMAGE_HEAD + step * CUDA_IMAGE_STEP + line * 128 +
+                                           rank * share,
+                                       share, full);
+                    if constexpr (is_bf16) {
+                        if (lane < CUDA_GEMM_TILES)
+                            gemm_copy(here + CUDA_IMAGE_STEP + lane * 2048,
+                                      from + r * traits::record + step * 2048, 2048, full);
+                    } else {
+                        if (step)
+                            continue;
+                        const uint32_t at = shared + traits::heads + slot * CUDA_IMAGE_HEAD;
+                        if (lane < CUDA_GEMM_TILES)
+                            gemm_copy(shared + traits::weights +
+                                          (slot * CUDA_GEMM_TILES + lane) * traits::record,
+                                      from + r * traits::record, traits::record, full);
+                        else if (is_head)
+                            gemm_copy_both(at, p + (traits::is_k ? 4 * line : 0), head, full);
+                        else if (is_more)
+                            gemm_copy_both(at + 4096, p + 4096 + (traits::is_k ? 32 * line : 0),
+                                           more, full);
+                    }
                 }
     }
 }
 
 /* Products of block `nib` of a step: they join c, or begin it anew. */
-template <int FORMAT, bool IS_FIRST>
-static __device__ __forceinline__ void gemm_block(float (&c)[64], const gemm_codes<FORMAT> &codes,
+template <int FORMAT, bool IS_FIRST, int R>
+static __device__ __forceinline__ void gemm_block(float (&c)[R], const gemm_codes<FORMAT> &codes,
                                                   uint64_t b, int nib)
 {
     uint32_t x[2][4], lo[2][4];
     gemm_unpack<FORMAT>(x, lo, codes, nib);
-    gemm_fence();
+    wgmma_fence();
     gemm_mma<!IS_FIRST>(c, x[0], b + 4 * nib);
-    if constexpr (gemm_traits<FORMAT>::planes == 2)
+    if constexpr (gemm_traits<FORMAT, 2 * R>::planes == 2)
         gemm_mma<true>(c, lo[0], b + 4 * nib);
     gemm_mma<true>(c, x[1], b + 4 * nib + 2);
-    if constexpr (gemm_traits<FORMAT>::planes == 2)
+    if constexpr (gemm_traits<FORMAT, 2 * R>::planes == 2)
         gemm_mma<true>(c, lo[1], b + 4 * nib + 2);
-    gemm_commit();
+    wgmma_commit();
 }
 
 /* A unit's sums join acc: scales of the record (K types), or of block `sub`, 2 * step + nib. */
-template <int FORMAT>
-static __device__ __forceinline__ void gemm_add_unit(float (&acc)[64], const float (&c)[64],
+template <int FORMAT, int R>
+static __device__ __forceinline__ void gemm_add_unit(float (&acc)[R], const float (&c)[R],
                                                      const gemm_codes<FORMAT> &codes,
                                                      const gemm_super &super, const float *head,
                                                      int sub)
 {
     const uint32_t t = threadIdx.x & 3;
-    if constexpr (gemm_traits<FORMAT>::is_k) {
+    if constexpr (gemm_traits<FORMAT, 2 * R>::is_k) {
         gemm_add(acc, c, super.d, head, t);
     } else {
         float f[2];
         for (int h = 0; h < 2; h++)
-            f[h] = common_half((uint16_t)(codes.scale[h] >> (16 * (sub & 1))));
+            f[h] = dequant_scale(FORMAT, (uint16_t)(codes.scale[h] >> (16 * (sub & 1))));
         gemm_add(acc, c, f, head + 128 * sub, t);
-        if constexpr (gemm_traits<FORMAT>::has_min) {
+        if constexpr (gemm_traits<FORMAT, 2 * R>::has_min) {
             for (int h = 0; h < 2; h++)
                 f[h] = common_half((uint16_t)(codes.mins[h] >> (16 * (sub & 1))));
             gemm_add_mins(acc, f, head + 1024 + 128 * sub, t);
@@ -491,30 +539,30 @@ static __device__ __forceinline__ void gemm_add_unit(float (&acc)[64], const flo
 }
 
 /* The minimums of a K record. */
-template <int FORMAT>
-static __device__ __forceinline__ void gemm_add_record_mins(float (&acc)[64], float (&c)[64],
+template <int FORMAT, int R>
+static __device__ __forceinline__ void gemm_add_record_mins(float (&acc)[R], float (&c)[R],
                                                             const gemm_super &super,
                                                             const gemm_lane &at, const float *head)
 {
     uint32_t x[4];
     gemm_mins<FORMAT>(x, at);
-    gemm_fence();
-    gemm_mma<false>(c, x, gemm_narrow(gemm_shared(head + 1024)));
-    gemm_commit();
-    gemm_done();
+    wgmma_fence();
+    gemm_mma<false>(c, x, wgmma_narrow(gemm_shared(head + 1024)));
+    wgmma_commit();
+    wgmma_wait();
     gemm_add(acc, c, super.m, head, at.lane & 3);
 }
 
 /* One record into acc. */
-template <int FORMAT>
-static __device__ __forceinline__ void gemm_record(float (&acc)[64], gemm_ring &ring,
+template <int FORMAT, int R>
+static __device__ __forceinline__ void gemm_record(float (&acc)[R], gemm_ring &ring,
                                                    const uint8_t *shared, const gemm_lane &at,
                                                    const float *head)
 {
-    using traits = gemm_traits<FORMAT>;
+    using traits = gemm_traits<FORMAT, 2 * R>;
     constexpr int blocks = traits::unit / 32; /* of a unit */
     gemm_super super;
-    float c[64];
+    float c[R];
 #pragma unroll
     for (int step = 0; step < 4; step++) {
         const uint32_t empty = ring.empty + 8 * ring.stage;
@@ -523,7 +571,7 @@ static __device__ __forceinline__ void gemm_record(float (&acc)[64], gemm_ring &
             super = gemm_super_of<FORMAT>(at);
         gemm_codes<FORMAT> codes;
         gemm_load<FORMAT>(codes, at, step);
-        const uint64_t b = gemm_wide(gemm_shared(shared + ring.stage * CUDA_IMAGE_STEP));
+        const uint64_t b = wgmma_wide(gemm_shared(shared + ring.stage * traits::step));
 #pragma unroll
         for (int nib = 0; nib < 2; nib++) {
             const int sub = 2 * step + nib;
@@ -533,14 +581,14 @@ static __device__ __forceinline__ void gemm_record(float (&acc)[64], gemm_ring &
                 gemm_block<FORMAT, false>(c, codes, b, nib);
             if (sub % blocks != blocks - 1)
                 continue;
-            gemm_done();
+            wgmma_wait();
             gemm_add_unit<FORMAT>(acc, c, codes, super, head, sub);
         }
         if constexpr (traits::is_k && traits::has_min)
             if (step == 3)
                 gemm_add_record_mins<FORMAT>(acc, c, super, at, head);
         const uint32_t before = ring.stage ? ring.stage - 1 : traits::stages - 1;
-        gemm_next<FORMAT>(ring);
+        gemm_next<FORMAT, 2 * R>(ring);
         if (blocks == 4 && step % 2 == 0) /* its products are still under way */
             continue;
         __syncwarp();
@@ -552,21 +600,57 @@ static __device__ __forceinline__ void gemm_record(float (&acc)[64], gemm_ring &
     }
 }
 
+/* The products of a step, of a class's first from zero. */
+static __device__ __forceinline__ void gemm_step_bf16(float (&acc)[64], const gemm_ring &ring,
+                                                      uint32_t shared, bool is_first)
+{
+    const uint32_t at = shared + ring.stage * CUDA_GEMM_BF16_STEP;
+    const uint64_t b = wgmma_wide(at);
+    const uint64_t a = wgmma_wide(at + CUDA_IMAGE_STEP + threadIdx.x / 128 * 8192);
+    gemm_wait(ring.full + 8 * ring.stage, ring.phase);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        gemm_mma_bf16(acc, a + 2 * k, b + 2 * k, k > 0 || !is_first);
+    wgmma_commit();
+}
+
+/* A class of BF16: its records' steps, one under way while the next is awaited. */
+static __device__ __forceinline__ void gemm_class_bf16(float (&acc)[64], gemm_ring &ring,
+                                                       uint32_t shared, uint32_t steps)
+{
+    constexpr int format = CUDA_FORMAT_BF16;
+    constexpr uint32_t stages = CUDA_GEMM_BF16_STAGES;
+    const bool is_lane = (threadIdx.x & 31) == 0;
+    for (uint32_t i = 0; i < steps; i++) {
+        gemm_step_bf16(acc, ring, shared, i == 0);
+        const uint32_t before = ring.stage ? ring.stage - 1 : stages - 1;
+        gemm_next<format, CUDA_GEMM_COLUMNS>(ring);
+        wgmma_wait<1>();
+        if (i && is_lane)
+            gemm_arrive(ring.empty + 8 * before);
+    }
+    const uint32_t last = ring.stage ? ring.stage - 1 : stages - 1;
+    wgmma_wait();
+    if (is_lane)
+        gemm_arrive(ring.empty + 8 * last);
+}
+
 static __device__ __forceinline__ void gemm_sync()
 {
     asm volatile("bar.sync 1, %0;" ::"n"(GEMM_CONSUMERS) : "memory");
 }
 
-/* gate = glu(gate, up): the second warpgroup hands over its sums, a quarter at a time. */
-template <bool GELU>
-static __device__ __forceinline__ void gemm_glu(const cuda_matmul_args &a, float (&acc)[64],
+/* gate = glu(gate, up): the second warpgroup hands over its sums, sixteen at a time. */
+template <bool GELU, int R>
+static __device__ __forceinline__ void gemm_glu(const cuda_matmul_args &a, float (&acc)[R],
                                                 float4 *exchange)
 {
     const common_glu glu = {GELU ? 1u : 0u, a.alpha, a.up_add, a.clamp_gate, a.clamp_up};
     const uint32_t half = GEMM_CONSUMERS / 2, thread = threadIdx.x % half;
 #pragma unroll
-    for (int quarter = 0; quarter < 4; quarter++) {
-        float *x = acc + 16 * quarter;
+    for (int at = 0; at < R; at += 16) {
+        float *x = acc + at;
         if (threadIdx.x >= half)
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -586,8 +670,9 @@ static __device__ __forceinline__ void gemm_glu(const cuda_matmul_args &a, float
 }
 
 /* Scaled, with bias, glu, as in stream.cuh. */
+template <int R>
 static __device__ __forceinline__ void gemm_finish(const cuda_matmul_args &a, const gemm_job &j,
-                                                   float (&acc)[64], float4 *exchange)
+                                                   float (&acc)[R], float4 *exchange)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31, t = lane & 3;
     uint32_t tile;
@@ -599,7 +684,7 @@ static __device__ __forceinline__ void gemm_finish(const cuda_matmul_args &a, co
         if (s.bias && row + 8 * h < s.rows)
             bias[h] = common_ptr<const float>(s.bias)[row + 8 * h];
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < R; i++) {
         acc[i] = __fmul_rn(acc[i], scale);
         if (s.bias)
             acc[i] = __fadd_rn(acc[i], bias[i >> 1 & 1]);
@@ -614,8 +699,8 @@ static __device__ __forceinline__ void gemm_finish(const cuda_matmul_args &a, co
     }
     float *out = common_ptr<float>(s.out) + row;
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
-        const uint32_t column = j.column * CUDA_GEMM_COLUMNS + 8 * (i >> 2) + 2 * t + (i & 1);
+    for (int i = 0; i < R; i++) {
+        const uint32_t column = j.column * 2 * R + 8 * (i >> 2) + 2 * t + (i & 1);
         const uint32_t more = 8 * (i >> 1 & 1);
         if (column < a.columns && row + more < s.rows)
             out[(size_t)column * s.out_stride + more] = acc[i];
@@ -623,8 +708,9 @@ static __device__ __forceinline__ void gemm_finish(const cuda_matmul_args &a, co
 }
 
 /* Sums of a class, when several blocks share a tile's classes. */
+template <int R>
 static __device__ __forceinline__ void gemm_leave(const cuda_matmul_args &a, const gemm_job &j,
-                                                  const float (&acc)[64], uint32_t in_class)
+                                                  const float (&acc)[R], uint32_t in_class)
 {
     const uint32_t lane = threadIdx.x & 31;
     uint32_t tile, tiles = 0;
@@ -637,44 +723,62 @@ static __device__ __forceinline__ void gemm_leave(const cuda_matmul_args &a, con
     float *sums = common_ptr<float>(a.sums) + (size_t)in_class * a.columns * rows +
                   (j.before + tile) * CUDA_TILE_ROWS + (lane >> 2);
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < R; i++) {
         const uint32_t column =
-            j.column * CUDA_GEMM_COLUMNS + 8 * (i >> 2) + 2 * (lane & 3) + (i & 1);
+            j.column * 2 * R + 8 * (i >> 2) + 2 * (lane & 3) + (i & 1);
         if (column < a.columns)
             sums[column * rows + 8 * (i >> 1 & 1)] = acc[i];
     }
 }
 
-template <int FORMAT>
+struct gemm_extent {
+    uint32_t records, line; /* of a tile; of the image at which its columns begin */
+};
+
+/* A class of records, from zero. */
+template <int FORMAT, int R>
+static __device__ __forceinline__ void gemm_class(float (&acc)[R], gemm_ring &ring, uint32_t &slot,
+                                                  const uint8_t *shared, uint32_t w,
+                                                  const gemm_extent &of)
+{
+    using traits = gemm_traits<FORMAT, 2 * R>;
+    const uint32_t lane = threadIdx.x & 31, records = of.records, line = of.line;
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        acc[i] = 0;
+    for (uint32_t r = w; r < records; r += CUDA_WARPS, gemm_next_slot(slot)) {
+        const gemm_lane at = {shared + traits::weights +
+                                  (slot * CUDA_GEMM_TILES + threadIdx.x / 32) * traits::record,
+                              lane, lane >> 2};
+        const float *head = (const float *)(shared + traits::heads + slot * CUDA_IMAGE_HEAD);
+        gemm_record<FORMAT>(acc, ring, shared + traits::ring, at,
+                            traits::is_k ? head : head + line);
+    }
+}
+
+template <int FORMAT, int N>
 static __device__ __forceinline__ void gemm_consume(const cuda_matmul_args &a, uint8_t *shared,
                                                     gemm_ring ring, uint32_t jobs, uint32_t columns)
 {
-    using traits = gemm_traits<FORMAT>;
+    using traits = gemm_traits<FORMAT, N>;
     const uint32_t records = a.kp / CUDA_RECORD_K;
-    const uint32_t lane = threadIdx.x & 31;
-    uint32_t slot = 0;
+    [[maybe_unused]] uint32_t slot = 0;
     for (uint32_t n = blockIdx.x / CUDA_GEMM_PAIR; n < jobs; n += gridDim.x / CUDA_GEMM_PAIR) {
         const gemm_job j = gemm_job_of(a, n, columns);
-        float acc[64], total[64]; /* of a class, of those before */
+        float acc[N / 2], total[N / 2]; /* of a class, of those before */
         for (uint32_t w = j.begin; w < min(j.end, records); w++) {
-#pragma unroll
-            for (int i = 0; i < 64; i++)
-                acc[i] = 0;
-            for (uint32_t r = w; r < records; r += CUDA_WARPS, gemm_next_slot(slot)) {
-                const gemm_lane at = {
-                    shared + traits::weights +
-                        (slot * CUDA_GEMM_TILES + threadIdx.x / 32) * traits::record,
-                    lane, lane >> 2};
-                gemm_record<FORMAT>(acc, ring, shared + traits::ring, at,
-                                    (const float *)(shared + traits::heads +
-                                                    slot * CUDA_IMAGE_HEAD));
-            }
+            if constexpr (FORMAT == CUDA_FORMAT_BF16)
+                gemm_class_bf16(acc, ring, gemm_shared(shared),
+                                (records - w + CUDA_WARPS - 1) / CUDA_WARPS * 4);
+            else
+                gemm_class<FORMAT>(acc, ring, slot, shared, w,
+                                   {records, j.column * N % CUDA_GEMM_COLUMNS});
             if (a.parts > 1) {
                 gemm_leave(a, j, acc, w);
                 continue;
             }
 #pragma unroll
-            for (int i = 0; i < 64; i++)
+            for (int i = 0; i < N / 2; i++)
                 total[i] = w ? __fadd_rn(total[i], acc[i]) : acc[i];
         }
         if (a.parts == 1)
@@ -682,10 +786,10 @@ static __device__ __forceinline__ void gemm_consume(const cuda_matmul_args &a, u
     }
 }
 
-template <int FORMAT>
+template <int FORMAT, int N>
 static __device__ __forceinline__ void gemm_run(const cuda_matmul_args &a)
 {
-    using traits = gemm_traits<FORMAT>;
+    using traits = gemm_traits<FORMAT, N>;
     extern __shared__ __align__(1024) uint8_t gemm_memory[];
     const uint32_t shared = gemm_shared(gemm_memory);
     gemm_ring ring = {shared + traits::barriers, shared + traits::barriers + 128, 0, 0};
@@ -699,7 +803,7 @@ static __device__ __forceinline__ void gemm_run(const cuda_matmul_args &a)
     }
     gemm_meet();
     common_wait();
-    const uint32_t columns = (a.columns + CUDA_GEMM_COLUMNS - 1) / CUDA_GEMM_COLUMNS;
+    const uint32_t columns = (a.columns + N - 1) / N;
     uint32_t groups = 0;
     if (a.is_glu)
         groups = (a.seg[0].tiles + 3) / 4;
@@ -708,19 +812,19 @@ static __device__ __forceinline__ void gemm_run(const cuda_matmul_args &a)
             groups += (a.seg[i].tiles + CUDA_GEMM_TILES - 1) / CUDA_GEMM_TILES;
     const uint32_t jobs = (groups + CUDA_GEMM_PAIR - 1) / CUDA_GEMM_PAIR * columns * a.parts;
     if (threadIdx.x < GEMM_CONSUMERS) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        gemm_consume<FORMAT>(a, gemm_memory, ring, jobs, columns);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N == CUDA_GEMM_FEW ? 104 : 240));
+        gemm_consume<FORMAT, N>(a, gemm_memory, ring, jobs, columns);
     } else {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x < GEMM_CONSUMERS + 32)
-            gemm_produce<FORMAT>(a, shared, ring, jobs, columns);
+            gemm_produce<FORMAT, N>(a, shared, ring, jobs, columns);
     }
     gemm_meet(); /* the other block may still write here */
 }
 
 #else /* other architectures take stream.cuh for any number of columns */
 
-template <int FORMAT> static __device__ void gemm_run(const cuda_matmul_args &)
+template <int FORMAT, int N> static __device__ void gemm_run(const cuda_matmul_args &)
 {
     __trap();
 }
@@ -732,12 +836,15 @@ template <int FORMAT> static __device__ void gemm_run(const cuda_matmul_args &)
 #else
 #define GEMM_PAIRS __cluster_dims__(CUDA_GEMM_PAIR, 1, 1)
 #endif
-#define GEMM(name, FORMAT)                                                                         \
-    KERNEL GEMM_PAIRS __launch_bounds__(GEMM_THREADS, 1)                                           \
+#define GEMM(name, FORMAT, N, BLOCKS)                                                              \
+    KERNEL GEMM_PAIRS __launch_bounds__(GEMM_THREADS, BLOCKS)                                      \
         name(const __grid_constant__ cuda_matmul_args a)                                           \
     {                                                                                              \
-        gemm_run<FORMAT>(a);                                                                       \
+        gemm_run<FORMAT, N>(a);                                                                    \
     }
+/* Many columns; up to 32, when two blocks fit a multiprocessor. */
+#define GEMMS(name, FORMAT)                                                                        \
+    GEMM(name, FORMAT, CUDA_GEMM_COLUMNS, 1) GEMM(name##_few, FORMAT, CUDA_GEMM_FEW, 2)
 
 /* Sums of the classes in their order, scaled, with bias. grid: x = rows / 256, y = columns. */
 KERNEL __launch_bounds__(256) gemm_join(const __grid_constant__ cuda_matmul_args a)
@@ -766,11 +873,13 @@ KERNEL __launch_bounds__(256) gemm_join(const __grid_constant__ cuda_matmul_args
     common_ptr<float>(s->out)[(size_t)column * s->out_stride + row] = y;
 }
 
-GEMM(gemm_q4_0, CUDA_FORMAT_Q4_0)
-GEMM(gemm_q4_1, CUDA_FORMAT_Q4_1)
-GEMM(gemm_q5_0, CUDA_FORMAT_Q5_0)
-GEMM(gemm_q5_1, CUDA_FORMAT_Q5_1)
-GEMM(gemm_q8_0, CUDA_FORMAT_Q8_0)
-GEMM(gemm_q4_k, CUDA_FORMAT_Q4_K)
-GEMM(gemm_q5_k, CUDA_FORMAT_Q5_K)
-GEMM(gemm_q6_k, CUDA_FORMAT_Q6_K)
+GEMM(gemm_bf16, CUDA_FORMAT_BF16, CUDA_GEMM_COLUMNS, 1)
+GEMMS(gemm_q4_0, CUDA_FORMAT_Q4_0)
+GEMMS(gemm_q4_1, CUDA_FORMAT_Q4_1)
+GEMMS(gemm_q5_0, CUDA_FORMAT_Q5_0)
+GEMMS(gemm_q5_1, CUDA_FORMAT_Q5_1)
+GEMMS(gemm_q8_0, CUDA_FORMAT_Q8_0)
+GEMMS(gemm_mxfp4, CUDA_FORMAT_MXFP4)
+GEMMS(gemm_q4_k, CUDA_FORMAT_Q4_K)
+GEMMS(gemm_q5_k, CUDA_FORMAT_Q5_K)
+GEMMS(gemm_q6_k, CUDA_FORMAT_Q6_K)

@@ -126,7 +126,8 @@ static __device__ __forceinline__ float one_add(float acc, const matmul_record<F
         } else {
             const int c = one_block<FORMAT>(r, col, sub, is_low);
             if constexpr (!dequant_is_k(FORMAT)) {
-                acc = fmaf(__fmul_rn(matmul_f16_at(s.scale, sub), col.d[sub]), (float)c, acc);
+                acc = fmaf(__fmul_rn(matmul_scale_at<FORMAT>(s.scale, sub), col.d[sub]), (float)c,
+                           acc);
                 if constexpr (dequant_has_min(FORMAT))
                     acc = fmaf(matmul_f16_at(s.mins, sub),
                                __fmul_rn(col.d[sub], (float)matmul_i16_at(col.s, sub)), acc);
@@ -357,6 +358,7 @@ ONE(one_q4_1, CUDA_FORMAT_Q4_1)
 ONE(one_q5_0, CUDA_FORMAT_Q5_0)
 ONE(one_q5_1, CUDA_FORMAT_Q5_1)
 ONE(one_q8_0, CUDA_FORMAT_Q8_0)
+ONE(one_mxfp4, CUDA_FORMAT_MXFP4)
 ONE(one_q4_k, CUDA_FORMAT_Q4_K)
 ONE(one_q5_k, CUDA_FORMAT_Q5_K)
 ONE(one_q6_k, CUDA_FORMAT_Q6_K)

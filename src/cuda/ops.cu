@@ -15,12 +15,19 @@ static __device__ __forceinline__ float4 ops_add4(float4 a, float4 b)
     return {__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)};
 }
 
-/* Four columns k .. k + 3 of one thread into the int8 forms: 8 threads hold 32 columns, 64 hold
- * 256. */
+/* Four columns k .. k + 3 of one thread into a form that is not f32: 8 threads hold 32 columns, 64
+ * hold 256. */
 static __device__ __forceinline__ void ops_quantise4(const cuda_act_args &a, uint32_t row,
                                                      uint32_t k, float4 x, uint32_t *most)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    if (a.form == CUDA_FORM_BF16) {
+        if (k < a.kp) {
+            *common_bf16_at(a, row, k) = __floats2bfloat162_rn(x.x, x.y);
+            *common_bf16_at(a, row, k + 2) = __floats2bfloat162_rn(x.z, x.w);
+        }
+        return;
+    }
     uint32_t bits =
         max(max(__float_as_uint(x.x) & 0x7fffffffu, __float_as_uint(x.y) & 0x7fffffffu),
             max(__float_as_uint(x.z) & 0x7fffffffu, __float_as_uint(x.w) & 0x7fffffffu));

@@ -7,7 +7,7 @@
 /* Block sizes in the file (docs/formats/gguf.md). */
 static __device__ __forceinline__ uint32_t pack_block_size(uint32_t format)
 {
-    const uint32_t sizes[] = {4, 2, 2, 18, 20, 22, 24, 34, 144, 176, 210};
+    const uint32_t sizes[] = {4, 2, 2, 18, 20, 22, 24, 34, 17, 144, 176, 210};
     return sizes[format];
 }
 
@@ -39,6 +39,8 @@ static __device__ int pack_code(uint32_t format, const uint8_t *row, uint32_t k0
     }
     case CUDA_FORMAT_Q8_0:
         return (int8_t)b[2 + i];
+    case CUDA_FORMAT_MXFP4:
+        return i < 16 ? b[1 + i] & 15 : b[1 + i - 16] >> 4;
     case CUDA_FORMAT_Q4_K:
     case CUDA_FORMAT_Q5_K:
     case CUDA_FORMAT_Q6_K:
@@ -77,7 +79,10 @@ static __device__ void pack_row_scales(uint32_t format, uint8_t *rec, const uint
         bool is_there = row && k0 + sub * 32 < cols;
         if (!dequant_is_k(format)) {
             const uint8_t *b = row + (size_t)(k0 / 32 + sub) * block;
-            *(uint16_t *)(rec + l.scale + (r * 8 + sub) * 2) = is_there ? pack_u16(b) : 0;
+            uint16_t scale = is_there ? pack_u16(b) : 0;
+            if (format == CUDA_FORMAT_MXFP4) /* 2^(e - 128), as bf16 */
+                scale = !is_there ? 0 : b[0] < 2 ? 0x20 << b[0] : (uint16_t)((b[0] - 1) << 7);
+            *(uint16_t *)(rec + l.scale + (r * 8 + sub) * 2) = scale;
             if (dequant_has_min(format))
                 *(uint16_t *)(rec + l.mins + (r * 8 + sub) * 2) = is_there ? pack_u16(b + 2) : 0;
             continue;
@@ -108,7 +113,7 @@ static __device__ void pack_floats(const cuda_pack_args &a, uint8_t *rec, const 
         bool is_there = row < a.rows && k0 + k < a.cols;
         const uint8_t *p =
             src + (size_t)(row - a.row_first) * a.src_row_size + (size_t)(k0 + k) * size;
-        uint32_t at = dequant_float_index(r, k);
+        uint32_t at = dequant_float_index(a.format, r, k);
         if (size == 4)
             ((uint32_t *)rec)[at] = is_there ? pack_u32(p) : 0;
         else
@@ -147,6 +152,11 @@ KERNEL __launch_bounds__(32) pack_weight(const __grid_constant__ cuda_pack_args 
                     continue;
                 }
                 uint32_t pair = sub >> 1, nib = sub & 1;
+                if (a.format == CUDA_FORMAT_MXFP4) { /* a block's four codes side by side */
+                    uint8_t *two = rec + pair * 512 + lane * 16 + j * 4 + 2 * nib + b / 2;
+                    *two = (uint8_t)((b & 1 ? *two : 0) | q << (4 * (b & 1)));
+                    continue;
+                }
                 uint8_t *low = rec + pair * 512 + lane * 16 + j * 4 + b;
                 *low = (uint8_t)((nib ? *low : 0) | (q & 15) << (4 * nib));
                 if (a.format == CUDA_FORMAT_Q6_K) {

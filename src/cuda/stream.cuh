@@ -171,7 +171,10 @@ static __device__ __forceinline__ void matmul_unpack(uint32_t a[4], const matmul
             continue;
         }
         uint32_t v = matmul_word(r.quants[FORMAT == CUDA_FORMAT_Q8_0 ? 0 : pair], j);
-        v = (nib ? v >> 4 : v) & 0x0f0f0f0fu;
+        if constexpr (FORMAT == CUDA_FORMAT_MXFP4)
+            v = dequant_e2m1(nib ? v >> 16 : v);
+        else
+            v = (nib ? v >> 4 : v) & 0x0f0f0f0fu;
         if constexpr (FORMAT == CUDA_FORMAT_Q6_K) {
             uint32_t h = matmul_word(r.high[pair >> 1], (pair & 1) * 2 + nib);
             v |= (h >> (2 * j) & 0x03030303u) << 4;
@@ -188,6 +191,13 @@ static __device__ __forceinline__ void matmul_unpack(uint32_t a[4], const matmul
 static __device__ __forceinline__ float matmul_f16_at(const uint4 &v, int i)
 {
     return common_half((uint16_t)(matmul_word(v, i >> 1) >> (16 * (i & 1))));
+}
+
+/* Scale of block i of types with one per 32. */
+template <int FORMAT>
+static __device__ __forceinline__ float matmul_scale_at(const uint4 &v, int i)
+{
+    return dequant_scale(FORMAT, (uint16_t)(matmul_word(v, i >> 1) >> (16 * (i & 1))));
 }
 
 static __device__ __forceinline__ int matmul_i16_at(const uint4 &v, int i)
@@ -231,7 +241,8 @@ static __device__ __forceinline__ void matmul_block(float acc[4], int sum[4], co
             continue;
         }
         float d = col.d[dequant_is_k(FORMAT) ? 0 : sub][i & 1];
-        acc[i] = fmaf(__fmul_rn(matmul_f16_at(r.scale[i >> 1], sub), d), (float)c[i], acc[i]);
+        acc[i] = fmaf(__fmul_rn(matmul_scale_at<FORMAT>(r.scale[i >> 1], sub), d), (float)c[i],
+                      acc[i]);
         if constexpr (dequant_has_min(FORMAT))
             acc[i] = fmaf(matmul_f16_at(r.mins[i >> 1], sub),
                           __fmul_rn(d, (float)matmul_i16_at(col.s[i & 1], sub)), acc[i]);
@@ -309,7 +320,7 @@ static __device__ __forceinline__ void matmul_fetch(uint8_t *to, const uint8_t *
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at + i), "l"(from + i));
 }
 
-/* ---- float formats: weights are exact in tf32 (F32: as two parts), inputs as two parts ---- */
+/* ---- F32 and F16: weights are exact in tf32 (F32: as two parts), inputs as two parts ---- */
 
 static __device__ __forceinline__ uint32_t matmul_high(float x)
 {
@@ -318,20 +329,24 @@ static __device__ __forceinline__ uint32_t matmul_high(float x)
 
 /* Eight weights of a lane: two tiles of (row g, k), (row g + 8, k), (g, k + 1), (g + 8, k + 1). */
 template <int FORMAT>
-static __device__ __forceinline__ void matmul_floats(float w[8], const uint8_t *block,
+static __device__ __forceinline__ void matmul_floats(float w[8], const uint8_t *piece, int block,
                                                      uint32_t lane)
 {
     if constexpr (FORMAT == CUDA_FORMAT_F32) {
-        const float4 *p = reinterpret_cast<const float4 *>(block) + lane * 2;
+        const float4 *p = reinterpret_cast<const float4 *>(piece + block * 1024) + lane * 2;
         float4 a = p[0], b = p[1];
         w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w;
         w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
     } else {
-        uint4 v = reinterpret_cast<const uint4 *>(block)[lane];
+        const uint32_t g = lane >> 2, t = lane & 3;
+        piece += g * 128 + ((2 * block + (t >> 1)) ^ g) * 16 + (t & 1) * 8;
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            uint16_t h = (uint16_t)(matmul_word(v, j >> 1) >> (16 * (j & 1)));
-            w[j] = FORMAT == CUDA_FORMAT_F16 ? common_half(h) : __uint_as_float((uint32_t)h << 16);
+        for (int h = 0; h < 2; h++) {
+            const uint2 v = *reinterpret_cast<const uint2 *>(piece + 1024 * h);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                w[(j >> 1) * 4 + h + 2 * (j & 1)] =
+                    common_half((uint16_t)((j >> 1 ? v.y : v.x) >> (16 * (j & 1))));
         }
     }
 }
@@ -360,27 +375,88 @@ static __device__ __forceinline__ void matmul_add_floats(float acc[4], const flo
     }
 }
 
+/* Inputs k .. k + 3 of a row; zero where there are none. */
+static __device__ __forceinline__ void matmul_load_floats(float x[4], const matmul_input &in,
+                                                          int row, uint32_t k)
+{
+    const float *p = in.x + (size_t)max(row, 0) * in.per + k;
+    if (row >= 0 && k + 4 <= in.k && ((size_t)p & 15) == 0) {
+        const float4 v = *reinterpret_cast<const float4 *>(p);
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        x[j] = row >= 0 && k + j < in.k ? p[j] : 0.0f;
+}
+
 /* One quarter of a record: four blocks of 16 inputs. */
 template <int FORMAT, int NT>
 static __device__ __forceinline__ void matmul_item_float(float *acc, const uint8_t *piece,
                                                          const matmul_input &in, uint32_t k0,
                                                          const int *b_row, uint32_t lane)
 {
-    constexpr uint32_t size = matmul_item<FORMAT>::size;
+    constexpr int at_once = NT > 2 ? 1 : 4; /* on their way before the first is waited for */
+    float x[NT][at_once][4];
     k0 += 4 * (lane & 3);
 #pragma unroll
     for (int block = 0; block < 4; block++) {
         float w[8];
-        matmul_floats<FORMAT>(w, piece + block * (size / 4), lane);
+        if (block % at_once == 0)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int i = 0; i < at_once; i++)
+                    matmul_load_floats(x[n][i], in, b_row[n], k0 + (block + i) * 16);
+        matmul_floats<FORMAT>(w, piece, block, lane);
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+            matmul_add_floats<FORMAT>(acc + n * 4, w, x[n][block % at_once]);
+    }
+}
+
+/* ---- BF16: inputs as bf16, in the order of gemm.cu's sums ---- */
+
+static __device__ __forceinline__ void matmul_mma_bf16(float c[4], const uint32_t a[4], uint32_t b0,
+                                                       uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* One quarter of a record: four blocks of 16 inputs. */
+template <int NT>
+static __device__ __forceinline__ void matmul_item_bf16(float *acc, const uint8_t *piece,
+                                                        const matmul_input &in, uint32_t k0,
+                                                        const int *b_row, uint32_t lane)
+{
+    const uint32_t line = lane & 7, half = lane >> 4;
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(piece) + (lane >> 3 & 1) * 1024 +
+                        line * 128;
+    uint4 b[NT][2];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        b[n][0] = b[n][1] = {0, 0, 0, 0};
+        if (b_row[n] < 0)
+            continue;
+        const uint4 *p = reinterpret_cast<const uint4 *>(
+                             in.q + ((size_t)b_row[n] * in.kp + k0) * 2) + 2 * (lane & 3);
+        b[n][0] = p[0];
+        b[n][1] = p[1];
+    }
+#pragma unroll
+    for (uint32_t block = 0; block < 4; block++) {
+        uint32_t a[4];
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                     : "r"(at + ((2 * block + half) ^ line) * 16)
+                     : "memory");
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            float x[4] = {0, 0, 0, 0};
-            if (b_row[n] >= 0)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    if (k0 + block * 16 + j < in.k)
-                        x[j] = in.x[(size_t)b_row[n] * in.per + k0 + block * 16 + j];
-            matmul_add_floats<FORMAT>(acc + n * 4, w, x);
+            const uint4 &v = b[n][block >> 1];
+            matmul_mma_bf16(acc + 4 * n, a, block & 1 ? v.z : v.x, block & 1 ? v.w : v.y);
         }
     }
 }
@@ -571,7 +647,11 @@ static __device__ __forceinline__ void matmul_run(const cuda_matmul_args &a)
                 __syncwarp();
                 const uint8_t *piece = ring + stage * item::size;
                 const uint32_t record = warp + i / item::per_record * CUDA_WARPS;
-                if constexpr (dequant_is_float(FORMAT))
+                if constexpr (FORMAT == CUDA_FORMAT_BF16)
+                    matmul_item_bf16<NT>(
+                        acc, piece, in, record * CUDA_RECORD_K + i % item::per_record * 64, b_row,
+                        lane);
+                else if constexpr (dequant_is_float(FORMAT))
                     matmul_item_float<FORMAT, NT>(
                         acc, piece, in, record * CUDA_RECORD_K + i % item::per_record * 64, b_row,
                         lane);

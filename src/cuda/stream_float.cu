@@ -1,4 +1,4 @@
-/* Float weights: two parts of tf32 per input. */
+/* Float weights: two parts of tf32 per input, BF16: inputs as bf16. */
 #include "cuda/stream.cuh"
 
 MATMUL(matmul_f32, CUDA_FORMAT_F32, 1, 1) MATMULS(matmul_f32, CUDA_FORMAT_F32)

@@ -37,7 +37,9 @@ static void random_blocks(enum qtype t, uint8_t *p, size_t count, struct chrono_
     }
 }
 
-static void *random_weight(const struct weight *w, float scale, struct chrono_rng *rng)
+/* is_bf16: values that bf16 holds. */
+static void *random_weight(const struct weight *w, float scale, bool is_bf16,
+                           struct chrono_rng *rng)
 {
     size_t count = (size_t)w->rows * w->cols * w->mats, size, row;
     float *x = malloc(count * sizeof *x);
@@ -47,6 +49,9 @@ static void *random_weight(const struct weight *w, float scale, struct chrono_rn
         x[i] = scale * chrono_rng_normal(rng);
     void *out = calloc(1, size);
     must(out);
+    if (is_bf16)
+        for (size_t i = 0; i < count; i++)
+            x[i] = base_float_of((base_bits_of(x[i]) + 0x8000u) & 0xffff0000u);
     if (quant_table[w->type].quantise)
         quant_table[w->type].quantise(out, x, count);
     else
@@ -82,8 +87,9 @@ bool conform_init(struct conform *c, const struct conform_case *k, const struct 
                                         .rows = p->want.rows,
                                         .cols = p->want.cols,
                                         .mats = p->want.mats};
-        float scale = str_eq(p->name, STR("input")) ? k->scale : 0.05f;
-        c->bytes[i] = random_weight(&c->weights[i], scale, &rng);
+        bool is_input = str_eq(p->name, STR("input"));
+        c->bytes[i] = random_weight(&c->weights[i], is_input ? k->scale : 0.05f,
+                                    is_input && k->type == QTYPE_BF16, &rng);
         if (str_eq(p->name, STR("freqs"))) /* divisors of frequencies */
             for (uint32_t n = 0; n < p->want.cols; n++)
                 ((float *)c->bytes[i])[n] = 1.0f + (float)n * 0.1f;

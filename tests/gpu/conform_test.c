@@ -160,7 +160,7 @@ static bool compare(const struct conform_case *k, struct conform *c, struct conf
     struct conform_run cpu = {0}, gpu = {0};
     /* Types without kernels of their own are expanded to f32 and take float inputs. */
     bool is_native = k->type <= QTYPE_Q8_0 || k->type == QTYPE_Q4_K || k->type == QTYPE_Q5_K ||
-                     k->type == QTYPE_Q6_K;
+                     k->type == QTYPE_Q6_K || k->type == QTYPE_MXFP4;
     struct device_options o = {.act = is_native ? ACT_INT8 : ACT_F32, .level = "ref", .threads = 1};
     struct device_options g = {.act = ACT_AUTO, .deterministic = true};
     size_t row = c->plan.vocab, size = CONFORM_ROWS * row;
