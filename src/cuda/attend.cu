@@ -11,6 +11,7 @@
  * Queries and weights go in as two parts of f16 each, which keeps 22 bits of them.
  */
 #include "cuda/cuda_common.cuh"
+#include "cuda/cuda_wgmma.cuh"
 
 #define ATTEND_UNIT 32
 #define ATTEND_ROWS CUDA_ATTEND_ROWS /* 8 warps of 16 */
@@ -25,6 +26,13 @@ static __device__ __forceinline__ uint32_t attend_shared(const void *p)
 template <int D> static __device__ __forceinline__ uint32_t attend_at(uint32_t row, uint32_t piece)
 {
     return row * (D * 2) + (piece ^ (row & 7)) * 16;
+}
+
+/* The same of a tile of `lines` lines as Hopper's tensor cores read it: 64 columns, then more. */
+static __device__ __forceinline__ uint32_t attend_wide_at(uint32_t lines, uint32_t row,
+                                                          uint32_t piece)
+{
+    return (piece / 8 * lines + row) * 128 + ((piece ^ row) & 7) * 16;
 }
 
 static __device__ __forceinline__ void attend_load(uint32_t (&r)[4], uint32_t address)
@@ -109,12 +117,42 @@ struct attend_tiles {
     uint32_t q_high, q_low, q_row, k, v, row;
 };
 
-/* Scores of the unit at position `first`, masked, times log2(e). */
+/* Scores of a unit at position `first`, masked, times log2(e). */
+static __device__ __forceinline__ void attend_mask(float (&c)[4][4], const attend_view &view,
+                                                   uint32_t first)
+{
+    const uint32_t t = threadIdx.x & 3;
+    const bool is_open = first >= max(view.from[0], view.from[1]) &&
+                         first + ATTEND_UNIT <= min(view.to[0], view.to[1]);
+    if (view.softcap != 0)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                c[n][i] = __fmul_rn(view.softcap, tanhf(__fdiv_rn(c[n][i], view.softcap)));
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            c[n][i] = __fmul_rn(c[n][i], COMMON_LOG2_E);
+    if (is_open) /* most units: nothing is masked */
+        return;
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t pos = first + 8 * n + 2 * t + (i & 1);
+            if (pos < view.from[i >> 1] || pos >= view.to[i >> 1])
+                c[n][i] = -COMMON_INFINITY;
+        }
+}
+
+/* Scores of the unit at position `first`. */
 template <int D>
 static __device__ __forceinline__ void attend_scores(float (&c)[4][4], const attend_tiles &tiles,
                                                      const attend_view &view, uint32_t first)
 {
-    const uint32_t lane = threadIdx.x & 31, t = lane & 3;
+    const uint32_t lane = threadIdx.x & 31;
     const uint32_t row = tiles.q_row + (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t line = tiles.row + (lane & 7) + (lane >> 4) * 8;
 #pragma unroll
@@ -135,26 +173,13 @@ static __device__ __forceinline__ void attend_scores(float (&c)[4][4], const att
         for (int n = 0; n < 4; n++)
             attend_mma(c[n], high, b[n >> 1][2 * (n & 1)], b[n >> 1][2 * (n & 1) + 1]);
     }
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t pos = first + 8 * n + 2 * t + (i & 1);
-            float x = c[n][i];
-            if (view.softcap != 0)
-                x = __fmul_rn(view.softcap, tanhf(__fdiv_rn(x, view.softcap)));
-            x = __fmul_rn(x, COMMON_LOG2_E);
-            c[n][i] = pos >= view.from[i >> 1] && pos < view.to[i >> 1] ? x : -COMMON_INFINITY;
-        }
+    attend_mask(c, view, first);
 }
 
-/* Scores to weights, maximum and their sum; then weights times V. */
-template <int D>
-static __device__ __forceinline__ void attend_values(attend_sum<D> &s, float (&c)[4][4],
-                                                     const attend_tiles &tiles)
+/* Scores to weights, their maximum and sum, of rows g and g + 8. */
+static __device__ __forceinline__ void attend_weights(float (&all_most)[2], float (&weight)[2],
+                                                      float (&c)[4][4])
 {
-    const uint32_t lane = threadIdx.x & 31;
-    attend_clear<D>(s);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float most = -COMMON_INFINITY, total = 0;
@@ -168,22 +193,39 @@ static __device__ __forceinline__ void attend_values(attend_sum<D> &s, float (&c
         for (int n = 0; n < 4; n++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const float x = exp2f(__fsub_rn(c[n][2 * h + i], base));
+                const float x = common_exp2(__fsub_rn(c[n][2 * h + i], base));
                 c[n][2 * h + i] = x;
                 total = __fadd_rn(total, x);
             }
         total = __fadd_rn(total, __shfl_xor_sync(~0u, total, 1));
-        s.weight[h] = __fadd_rn(total, __shfl_xor_sync(~0u, total, 2));
-        s.most[h] = most;
+        weight[h] = __fadd_rn(total, __shfl_xor_sync(~0u, total, 2));
+        all_most[h] = most;
     }
+}
+
+/* Weights of 16 positions in two parts, as a fragment. */
+static __device__ __forceinline__ void attend_halves(uint32_t (&high)[4], uint32_t (&low)[4],
+                                                     const float (&c)[4][4], int step)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float *x = c[2 * step + (i >> 1)] + 2 * (i & 1);
+        attend_split(x[0], x[1], &high[i], &low[i]);
+    }
+}
+
+/* Scores to weights, weights times V. */
+template <int D>
+static __device__ __forceinline__ void attend_values(attend_sum<D> &s, float (&c)[4][4],
+                                                     const attend_tiles &tiles)
+{
+    const uint32_t lane = threadIdx.x & 31;
+    attend_clear<D>(s);
+    attend_weights(s.most, s.weight, c);
 #pragma unroll
     for (int step = 0; step < 2; step++) { /* 16 positions */
         uint32_t high[4], low[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float *x = c[2 * step + (i >> 1)] + 2 * (i & 1);
-            attend_split(x[0], x[1], &high[i], &low[i]);
-        }
+        attend_halves(high, low, c, step);
         const uint32_t line = tiles.row + 16 * step + (lane & 7) + (lane >> 3 & 1) * 8;
 #pragma unroll
         for (int n = 0; n < D / 32; n++) {
@@ -256,7 +298,7 @@ struct attend_place {
     bool is_there;
 };
 
-template <int D>
+template <int D, bool IS_WIDE>
 static __device__ __forceinline__ void attend_query(const cuda_attn_args &a, uint8_t *high,
                                                     uint8_t *low, const attend_place &p)
 {
@@ -265,7 +307,10 @@ static __device__ __forceinline__ void attend_query(const cuda_attn_args &a, uin
         x = __fmul_rn(common_view(a.q, p.row, p.head * D + p.column), a.scale);
         y = __fmul_rn(common_view(a.q, p.row, p.head * D + p.column + 1), a.scale);
     }
-    const uint32_t at = attend_at<D>(p.line, p.column / 8) + p.column % 8 * 2;
+    const uint32_t piece = p.column / 8;
+    const uint32_t at = (IS_WIDE ? attend_wide_at(ATTEND_ROWS, p.line, piece)
+                                 : attend_at<D>(p.line, piece)) +
+                        p.column % 8 * 2;
     attend_split(x, y, (uint32_t *)(high + at), (uint32_t *)(low + at));
 }
 
@@ -320,7 +365,7 @@ template <int D> static __device__ __forceinline__ void attend_block(const cuda_
     attend_fetch_unit<D>(a, source, unit, a.kv.v_offset, v + of_unit);
     for (uint32_t i = threadIdx.x; i < 16 * D / 2; i += 128) {
         const uint32_t line = i / (D / 2);
-        attend_query<D>(a, q_high, q_low,
+        attend_query<D, false>(a, q_high, q_low,
                         {line, row, head * group + line, i % (D / 2) * 2, line < group});
     }
     asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -406,35 +451,224 @@ template <int D> struct attend_layout {
     static constexpr uint32_t size = weight + ATTEND_ROWS * 4;
 };
 
-/* Rows begin .. end of one sequence in this block's tile: all their positions. */
-template <int D>
-static __device__ __forceinline__ void attend_sequence(const cuda_attn_args &a, uint8_t *shared,
-                                                       uint32_t first_row, uint32_t begin,
-                                                       uint32_t end)
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define ATTEND_IS_WIDE true
+
+/* c = (keep ? c : 0) + q * k: 64 rows by 64 positions over 16 columns. */
+static __device__ __forceinline__ void attend_mma_scores(float (&c)[32], uint64_t a, uint64_t b,
+                                                    uint32_t keep)
 {
-    using layout = attend_layout<D>;
-    const uint32_t head = blockIdx.y, group = a.heads / a.kv.kv_heads;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-    const uint32_t seq = common_ptr<const uint32_t>(a.seq)[begin];
-    attend_view view = {{0, 0}, {0, 0}, a.softcap};
-    uint32_t low = ~0u, high = 0;
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, p, 1, 1, 0, 0;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
+          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
+          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "l"(a), "l"(b), "r"(keep));
+}
+
+/* c = (keep ? c : 0) + weights * v over 16 positions: 64 or 128 columns. */
+static __device__ __forceinline__ void attend_mma_values_64(float *c, const uint32_t (&a)[4],
+                                                       uint64_t b, uint32_t keep)
+{
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, p, 1, 1, 1;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
+          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
+          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
+}
+
+static __device__ __forceinline__ void attend_mma_values_128(float *c, const uint32_t (&a)[4],
+                                                        uint64_t b, uint32_t keep)
+{
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, p, 1, 1, 1;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
+          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
+          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
+          "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]),
+          "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]),
+          "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
+          "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]),
+          "+f"(c[62]), "+f"(c[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
+}
+
+/* Pages of 64 positions from `first` on. */
+static __device__ __forceinline__ uint2 attend_pages(const attend_source &source, uint32_t first)
+{
+    return {first < source.len ? source.pages[first / 32] : ~0u,
+            first + 32 < source.len ? source.pages[first / 32 + 1] : ~0u};
+}
+
+/* 64 positions from `first` on into tiles at k and v, as attend_fetch does. */
+template <int D>
+static __device__ __forceinline__ void attend_fetch_wide(const cuda_attn_args &a,
+                                                         const attend_source &source, uint2 pages,
+                                                         uint32_t first, uint32_t k)
+{
+    const uint32_t v = k + 64 * D * 2;
+#pragma unroll
+    for (uint32_t i = 0; i < 64 * D / 8; i += 256) {
+        const uint32_t line = (i + threadIdx.x) / (D / 8), piece = (i + threadIdx.x) % (D / 8);
+        const uint32_t page = line < 32 ? pages.x : pages.y;
+        const bool is_there = page != ~0u && first + line < source.len;
+        const uint8_t *from = common_ptr<const uint8_t>(a.kv.pool), *from_v = from;
+        if (is_there) {
+            from += page * a.kv.page_size +
+                    (((size_t)source.head * 32 + line % 32) * D + piece * 8) * 2;
+            from_v = from + a.kv.v_offset;
+        }
+        const uint32_t at = attend_wide_at(64, line, piece), size = is_there ? 16 : 0;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(k + at), "l"(from),
+                     "r"(size)
+                     : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(v + at), "l"(from_v),
+                     "r"(size)
+                     : "memory");
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Scores of two units: query in two parts from q on, the sums of attend_scores in its order. */
+template <int D>
+static __device__ __forceinline__ void attend_scores_wide(float (&c)[2][4][4], uint32_t q,
+                                                          uint32_t k)
+{
+    const uint64_t high = wgmma_wide(q), low = wgmma_wide(q + ATTEND_ROWS * D * 2);
+    const uint64_t keys = wgmma_wide(k);
+    float(&all)[32] = *reinterpret_cast<float(*)[32]>(&c);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        const uint64_t of_q = step / 4 * ATTEND_ROWS * 8 + step % 4 * 2;
+        const uint64_t of_k = step / 4 * 64 * 8 + step % 4 * 2;
+        attend_mma_scores(all, low + of_q, keys + of_k, step > 0);
+        attend_mma_scores(all, high + of_q, keys + of_k, 1);
+    }
+    wgmma_commit();
+    wgmma_wait();
+}
+
+/* Weights of a unit times its V, under way when this returns. */
+template <int D>
+static __device__ __forceinline__ void attend_values_wide(attend_sum<D> &s, const float (&c)[4][4],
+                                                          uint32_t v)
+{
+    uint32_t high[2][4], low[2][4];
+    const uint64_t values = wgmma_across(v, 64 * 128);
+    attend_halves(high[0], low[0], c, 0);
+    attend_halves(high[1], low[1], c, 1);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 2; step++) {
+        if constexpr (D == 64) {
+            attend_mma_values_64(&s.o[0][0], low[step], values + step * 128, step > 0);
+            attend_mma_values_64(&s.o[0][0], high[step], values + step * 128, 1);
+        } else {
+            attend_mma_values_128(&s.o[0][0], low[step], values + step * 128, step > 0);
+            attend_mma_values_128(&s.o[0][0], high[step], values + step * 128, 1);
+        }
+    }
+    wgmma_commit();
+}
+
+/* A stage of 64 positions joins the block's sums. */
+template <int D>
+static __device__ __forceinline__ void attend_stage_wide(attend_sum<D> &block,
+                                                         const attend_view &view, uint32_t first,
+                                                         uint32_t q, uint32_t k)
+{
+    const uint32_t v = k + 64 * D * 2;
+    float c[2][4][4], most[2], weight[2];
+    attend_sum<D> unit;
+    attend_scores_wide<D>(c, q, k);
+    attend_mask(c[0], view, first);
+    attend_weights(unit.most, unit.weight, c[0]);
+    attend_values_wide<D>(unit, c[0], v);
+    attend_mask(c[1], view, first + ATTEND_UNIT);
+    attend_weights(most, weight, c[1]);
+    wgmma_wait();
+    attend_join<D>(block, unit);
+    attend_values_wide<D>(unit, c[1], v + ATTEND_UNIT * 128);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const uint32_t row = first_row + (warp * 16 + (lane >> 2) + 8 * h) / group;
-        if (row >= begin && row < end)
-            common_range(a, row, seq, &view.from[h], &view.to[h]);
+        unit.most[h] = most[h];
+        unit.weight[h] = weight[h];
     }
-    uint32_t first, last, unused;
-    common_range(a, begin, seq, &low, &unused);
-    common_range(a, end - 1, seq, &unused, &high);
-    first = low / CUDA_ATTEND_BLOCK * 2; /* stages of 64 positions, whole blocks */
-    last = (high + CUDA_ATTEND_BLOCK - 1) / CUDA_ATTEND_BLOCK * 2;
+    wgmma_wait();
+    attend_join<D>(block, unit);
+}
+
+/* Stages first .. last of a sequence, for the rows that `view` shows. */
+template <int D>
+static __device__ __forceinline__ void attend_walk(const cuda_attn_args &a, uint8_t *shared,
+                                                   const attend_source &source,
+                                                   const attend_view &view, uint32_t first,
+                                                   uint32_t last)
+{
+    using layout = attend_layout<D>;
     const uint32_t ring = attend_shared(shared + layout::ring);
-    const attend_source source = attend_source_of(a, head, seq);
+    const uint32_t q = attend_shared(shared + layout::q_high) + threadIdx.x / 128 * 64 * 128;
+    attend_fetch_wide<D>(a, source, attend_pages(source, first * 64), first * 64,
+                         ring + (first & 1) * layout::stage);
+    uint2 pages = attend_pages(source, (first + 1) * 64);
+    attend_sum<D> block;
+    for (uint32_t s = first; s < last; s++) {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        wgmma_fence_shared();
+        __syncthreads();
+        if (s + 1 < last) {
+            attend_fetch_wide<D>(a, source, pages, (s + 1) * 64, ring + (~s & 1) * layout::stage);
+            pages = attend_pages(source, (s + 2) * 64);
+        }
+        if ((s & 1) == 0)
+            attend_clear<D>(block);
+        attend_stage_wide<D>(block, view, s * 64, q, ring + (s & 1) * layout::stage);
+        if (s & 1)
+            attend_keep<D>((float4 *)(shared + layout::total), (float *)(shared + layout::most),
+                           (float *)(shared + layout::weight), block);
+    }
+    __syncthreads();
+}
+
+#else
+#define ATTEND_IS_WIDE false
+
+/* The same on the tensor cores of a warp. */
+template <int D>
+static __device__ __forceinline__ void attend_walk(const cuda_attn_args &a, uint8_t *shared,
+                                                   const attend_source &source,
+                                                   const attend_view &view, uint32_t first,
+                                                   uint32_t last)
+{
+    using layout = attend_layout<D>;
+    const uint32_t ring = attend_shared(shared + layout::ring);
     attend_fetch<D>(a, source,
                     {first * 64, 64, ring, ring + layout::stage / 2, threadIdx.x, 256});
     attend_tiles tiles = {attend_shared(shared + layout::q_high),
-                          attend_shared(shared + layout::q_low), warp * 16, 0, 0, 0};
+                          attend_shared(shared + layout::q_low), threadIdx.x / 32 * 16, 0, 0, 0};
     attend_sum<D> block;
     for (uint32_t s = first; s < last; s++) {
         const uint32_t here = ring + (s & 1) * layout::stage;
@@ -464,26 +698,56 @@ static __device__ __forceinline__ void attend_sequence(const cuda_attn_args &a, 
     }
     __syncthreads();
 }
+#endif
 
-/* grid: x = tiles of 128 (row, head of the group), the last first since it sees most; y = kv
- * heads. A tile's rows may be of several sequences: one after the other. */
+/* Rows begin .. end of one sequence in this block's tile: all their positions. */
+template <int D>
+static __device__ __forceinline__ void attend_sequence(const cuda_attn_args &a, uint8_t *shared,
+                                                       uint32_t first_row, uint32_t begin,
+                                                       uint32_t end)
+{
+    using layout = attend_layout<D>;
+    const uint32_t head = blockIdx.x, group = a.heads / a.kv.kv_heads;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    const uint32_t seq = common_ptr<const uint32_t>(a.seq)[begin];
+    attend_view view = {{0, 0}, {0, 0}, a.softcap};
+    uint32_t low = ~0u, high = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t row = first_row + (warp * 16 + (lane >> 2) + 8 * h) / group;
+        if (row >= begin && row < end)
+            common_range(a, row, seq, &view.from[h], &view.to[h]);
+    }
+    uint32_t first, last, unused;
+    common_range(a, begin, seq, &low, &unused);
+    common_range(a, end - 1, seq, &unused, &high);
+    first = low / CUDA_ATTEND_BLOCK * 2; /* stages of 64 positions, whole blocks */
+    last = (high + CUDA_ATTEND_BLOCK - 1) / CUDA_ATTEND_BLOCK * 2;
+    attend_walk<D>(a, shared, attend_source_of(a, head, seq), view, first, last);
+}
+
+/* grid: x = kv heads, y = tiles of 128 (row, head of the group), of all heads the last first since
+ * it sees most: no long one is left at the end. A tile's rows may be of several sequences: one
+ * after the other. */
 template <int D> static __device__ __forceinline__ void attend_tile(const cuda_attn_args &a)
 {
     extern __shared__ __align__(1024) uint8_t attend_memory[];
     using layout = attend_layout<D>;
     common_release();
     common_wait();
-    const uint32_t head = blockIdx.y, group = a.heads / a.kv.kv_heads;
-    const uint32_t each = ATTEND_ROWS / group, first_row = (gridDim.x - 1 - blockIdx.x) * each;
+    const uint32_t head = blockIdx.x, group = a.heads / a.kv.kv_heads;
+    const uint32_t each = ATTEND_ROWS / group, first_row = (gridDim.y - 1 - blockIdx.y) * each;
     const uint32_t rows = min(each, a.rows - first_row), lane = threadIdx.x & 31;
     float *most = (float *)(attend_memory + layout::most);
     float *weight = (float *)(attend_memory + layout::weight);
     float4 *total = (float4 *)(attend_memory + layout::total);
     for (uint32_t i = threadIdx.x; i < ATTEND_ROWS * D / 2; i += 256) {
         const uint32_t line = i / (D / 2);
-        attend_query<D>(a, attend_memory + layout::q_high, attend_memory + layout::q_low,
-                        {line, first_row + line / group, head * group + line % group,
-                         i % (D / 2) * 2, line < rows * group});
+        attend_query<D, ATTEND_IS_WIDE>(a, attend_memory + layout::q_high,
+                                        attend_memory + layout::q_low,
+                                        {line, first_row + line / group,
+                                         head * group + line % group, i % (D / 2) * 2,
+                                         line < rows * group});
     }
     for (uint32_t n = 0; n < D / 8; n++)
         total[n * 256 + threadIdx.x] = {0, 0, 0, 0};

@@ -67,7 +67,7 @@ static struct cuda_act_args cuda_attend_act_rows(struct cuda_act_args a, uint32_
     a.row_first = a.image ? first : 0;
     if (a.image)
         return a;
-    a.q += at;
+    a.q += a.form == CUDA_FORM_BF16 ? 2 * at : at;
     a.s += at / 32 * 2;
     a.d += at / (a.form == CUDA_FORM_INT8_32 ? 32 : 256) * 4;
     return a;
@@ -148,7 +148,7 @@ static bool cuda_attend_rows(struct prepared *p, const struct op *o, uint32_t in
     struct cuda_attn_args a = cuda_attend_args(p, o, CUDA_ATTEND_BLOCK);
     if (p->shape.rows > 2 * p->shape.seqs) {
         uint32_t each = CUDA_ATTEND_ROWS / (n.heads / n.kv_heads);
-        struct cuda_grid g = cuda_run_grid((a.rows + each - 1) / each, n.kv_heads, 256);
+        struct cuda_grid g = cuda_run_grid(n.kv_heads, (a.rows + each - 1) / each, 256);
         g.shared = cuda_kernels_attend_rows_size(n.dk);
         return cuda_run_launch(p, n.dk == 64 ? k->attend_rows_64 : k->attend_rows_128, g, &a, e);
     }
