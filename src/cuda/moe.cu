@@ -74,11 +74,13 @@ static __device__ void moe_mask_groups(const cuda_route_args &a, float *score, f
 KERNEL __launch_bounds__(32) moe_route(const __grid_constant__ cuda_route_args a)
 {
     __shared__ float prob[MOE_EXPERTS_MAX], score[MOE_EXPERTS_MAX], group[MOE_GROUPS_MAX];
+    __shared__ int32_t chosen[MOE_EXPERTS_MAX]; /* weight: their gates */
+    __shared__ float weight[MOE_EXPERTS_MAX];
     common_release();
     common_wait();
     const uint32_t row = blockIdx.x, lane = threadIdx.x;
     const float *bias = common_ptr<const float>(a.bias);
-    float most = -COMMON_INFINITY, total = 0;
+    float most = -COMMON_INFINITY, total = 0, sum = 0, top = 0;
     for (uint32_t i = lane; i < a.experts; i += 32)
         most = fmaxf(most, prob[i] = common_view(a.logits, row, i));
     for (int d = 16; d; d >>= 1)
@@ -104,8 +106,6 @@ KERNEL __launch_bounds__(32) moe_route(const __grid_constant__ cuda_route_args a
     if (a.groups > 1 && lane == 0)
         moe_mask_groups(a, score, group);
     __syncwarp();
-    int32_t *ids = common_ptr<int32_t>(a.ids) + (size_t)row * a.k;
-    float *w = common_ptr<float>(a.w) + (size_t)row * a.k, sum = 0, top = 0;
     for (uint32_t r = 0; r < a.k; r++) {
         const int best = moe_best_of_warp(score, a.experts, lane);
         __syncwarp();
@@ -118,27 +118,27 @@ KERNEL __launch_bounds__(32) moe_route(const __grid_constant__ cuda_route_args a
         const float x = a.gate == MOE_CHOSEN ? expf(__fsub_rn(p, top)) : p;
         sum = __fadd_rn(sum, x);
         if (lane == 0) {
-            ids[r] = best;
-            w[r] = x;
+            chosen[r] = best;
+            weight[r] = x;
         }
     }
-    if (lane)
-        return;
-    if (a.work) { /* a chunk of one pair for each rank */
-        int32_t *work = common_ptr<int32_t>(a.work), *pair = common_ptr<int32_t>(a.pair);
+    __syncwarp();
+    int32_t *work = common_ptr<int32_t>(a.work), *pair = common_ptr<int32_t>(a.pair);
+    if (work && lane == 0)
         work[0] = (int32_t)a.k;
-        for (uint32_t r = 0; r < a.k; r++) {
-            work[1 + 3 * r] = ids[r];
+    for (uint32_t r = lane; r < a.k; r += 32) {
+        float x = weight[r];
+        if (a.gate == MOE_CHOSEN)
+            x = __fdiv_rn(x, sum);
+        else if (a.norm)
+            x = __fdiv_rn(x, fmaxf(sum, 6.103515625e-5f));
+        common_ptr<int32_t>(a.ids)[row * a.k + r] = chosen[r];
+        common_ptr<float>(a.w)[row * a.k + r] = __fmul_rn(x, a.scale);
+        if (work) { /* a chunk of one pair for each rank */
+            work[1 + 3 * r] = chosen[r];
             work[2 + 3 * r] = pair[r] = (int32_t)r;
             work[3 + 3 * r] = 1;
         }
-    }
-    for (uint32_t r = 0; r < a.k; r++) {
-        if (a.gate == MOE_CHOSEN)
-            w[r] = __fdiv_rn(w[r], sum);
-        else if (a.norm)
-            w[r] = __fdiv_rn(w[r], fmaxf(sum, 6.103515625e-5f));
-        w[r] = __fmul_rn(w[r], a.scale);
     }
 }
 
