@@ -21,9 +21,12 @@ static const char *exchange_list_state(const struct exchange *x)
                                                                               : "queued";
 }
 
+/* One whose last bytes are being handed over is over, though it is not freed yet. */
+static bool exchange_list_is_over(const struct exchange *x) { return !x->call; }
+
 static str exchange_list_owner(const struct exchange *x)
 {
-    return x->call && x->call->key ? x->call->key->name : STR("");
+    return x->call->key ? x->call->key->name : STR("");
 }
 
 static struct exchange_row exchange_list_row(const struct exchange *x)
@@ -61,7 +64,10 @@ void exchange_list_each(const struct exchange_set *s, const struct exchange_whic
                         void (*on_row)(void *ctx, const struct exchange_row *row), void *ctx)
 {
     list_each (at, &s->all) {
-        struct exchange_row r = exchange_list_row(list_item(at, struct exchange, link));
+        const struct exchange *x = list_item(at, struct exchange, link);
+        if (exchange_list_is_over(x))
+            continue;
+        struct exchange_row r = exchange_list_row(x);
         if (exchange_list_is(&r, which))
             on_row(ctx, &r);
     }
@@ -75,7 +81,10 @@ uint32_t exchange_list_cancel(struct exchange_set *s, const struct exchange_whic
     struct api_error e = {0};
     list_init(&now);
     list_each (at, &s->all) {
-        struct exchange_row r = exchange_list_row(list_item(at, struct exchange, link));
+        const struct exchange *x = list_item(at, struct exchange, link);
+        if (exchange_list_is_over(x))
+            continue;
+        struct exchange_row r = exchange_list_row(x);
         if (!exchange_list_is(&r, which))
             continue;
         list_remove(at);
