@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from server import REAL
-from test_failover import CONTINUE, DIALECTS, PATHS, Stub, config_of, events_of
+from legs import CONTINUE, DIALECTS, PATHS, Stub, config_of, events_of
 from test_faults_net import plain_server
 
 PROMPT = "Say hello in one sentence."

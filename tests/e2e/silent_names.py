@@ -9,7 +9,7 @@ import threading
 import time
 
 from server import serving
-from test_failover import Stub, ask, config_of
+from legs import Stub, ask, config_of
 
 
 def timed(server, model):

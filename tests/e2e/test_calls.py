@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from server import CODER, serving
-from test_failover import PATHS, read_stream, read_whole
+from legs import PATHS, read_stream, read_whole
 
 TOOLS = [{"type": "function", "function": {
     "name": "get_weather", "description": "Get the current weather", "parameters": {

@@ -2,7 +2,7 @@
 import json
 
 
-from test_failover import Stub, config_of
+from legs import Stub, config_of
 
 CLIENTS = ["client claude_code", "client codex", "client openai_sdk", "client ollama_sdk"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import SHOAL
 from server import serving
-from test_failover import CONTINUE, DIALECTS, Stub, ask, config_of, read_stream, read_whole
+from legs import CONTINUE, DIALECTS, Stub, ask, config_of, read_stream, read_whole
 
 PROBES = ["probes: {free: false}", "deadlines: {first_token: 400ms, gap: 400ms}"]
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from server import serving
-from test_failover import PATHS, Upstream, all_of, config_of, read_stream, read_whole
+from legs import PATHS, Upstream, all_of, config_of, read_stream, read_whole
 
 SONG = "one two\n\nthree  four \tfive\n six  "
 PIECE = 3

@@ -7,7 +7,7 @@ import pytest
 from proxy import Proxy
 from server import serving
 from test_calls import CODER, TOOLS
-from test_failover import CONTINUE, DIALECTS, PATHS, Upstream, config_of, events_of
+from legs import CONTINUE, DIALECTS, PATHS, Upstream, config_of, events_of
 
 SAY, TEXT, ARGS = "What is the weather in Bern?", "I look.", '{"city": "Bern", "unit": "C"}'
 HALF = ARGS[:12]

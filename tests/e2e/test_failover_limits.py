@@ -7,7 +7,7 @@ import threading
 import time
 
 from server import serving, wait_until
-from test_failover import Stub, ask, config_of
+from legs import Stub, ask, config_of
 
 LIMIT_MS = 300
 

@@ -7,7 +7,7 @@ import time
 
 from fault_table import LONG, PATHS, body_of
 from server import REAL, Server, wait_until
-from test_failover import CONTINUE, DIALECTS, Stub, ask, config_of, read_stream
+from legs import CONTINUE, DIALECTS, Stub, ask, config_of, read_stream
 
 
 def test_SIGTERM_ends_every_stream_with_its_protocols_error_and_a_restart_knows_all(tmp_path):

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from server import serving
-from test_failover import CONTINUE, DIALECTS, WORDS, Stub, config_of
+from legs import CONTINUE, DIALECTS, WORDS, Stub, config_of
 
 SAY = [{"role": "user", "content": "Go on."}]
 BEFORE, AFTER = ("hang_header", "status=500", "cut=0"), ("stall=12", "cut=12", "fail_late=12")

@@ -15,7 +15,7 @@ import pytest
 from fault_table import (DIALECTS, FAULTS, LONG, PATHS, SECONDS, Table, body_of, cells,
                          pairs_of, pairwise, read_at_once, read_streamed, run)
 from server import REAL, serving, wait_until
-from test_failover import CONTINUE, Stub, config_of, two_engines
+from legs import CONTINUE, Stub, config_of, two_engines
 
 IS_WHOLE = os.environ.get("FAULTS") == "all"
 MODEL = os.path.basename(REAL).removesuffix(".gguf")

@@ -14,7 +14,7 @@ import pytest
 from conftest import SHOAL
 from proxy import Proxy
 from server import REAL, serving
-from test_failover import config_of, stream_of
+from legs import config_of, stream_of
 
 AGENTS = int(os.environ.get("FLEET_AGENTS", "16"))
 TOKENS = 24

@@ -15,8 +15,7 @@ import pytest
 from conftest import ROOT
 from proxy import Proxy
 from server import serving
-from test_failover import (CONTINUE, DIALECTS, Stub, all_of, ask, config_of, read_stream,
-                           read_whole)
+from legs import CONTINUE, DIALECTS, Stub, all_of, ask, config_of, read_stream, read_whole
 
 LIMITS = ["deadlines: {connect: 1s, first_token: 2s, gap: 1s, all_open_wait: 1s}",
           "breaker: {failures: 1000, min_requests: 100000}", "probes: {free: false}"]

@@ -5,7 +5,7 @@ import re
 
 from conftest import ROOT
 from server import TINY, serving, wait_until
-from test_failover import Stub, config_of
+from legs import Stub, config_of
 
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')

@@ -3,7 +3,7 @@ import json
 import time
 
 from server import serving, wait_until
-from test_failover import CONTINUE, DIALECTS, Stub, ask, config_of
+from legs import CONTINUE, DIALECTS, Stub, ask, config_of
 
 
 def legs_of(port, dialects=DIALECTS):

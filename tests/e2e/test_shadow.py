@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from server import REAL, Server, serving, wait_until
-from test_failover import Stub, config_of
+from legs import Stub, config_of
 
 WORDS = " ".join(f"Line {i} says that box {i * 7 % 90} holds {i * i % 97} pens." for i in range(60))
 QUESTION = [{"role": "user", "content": f"{WORDS}\nHow many pens are there?"}]
