@@ -25,6 +25,20 @@ void arena_reset(struct arena *a)
     *a = (struct arena){.bytes_max = a->bytes_max};
 }
 
+void arena_rewind(struct arena *a)
+{
+    struct arena_block *b = a->blocks;
+#ifndef __SANITIZE_ADDRESS__ /* there a view that outlives its event shall be found */
+    if (b && !b->next && b->size == ARENA_BLOCK_MIN) {
+        b->used = 0;
+        *a = (struct arena){.blocks = b, .bytes_max = a->bytes_max};
+        return;
+    }
+#endif
+    (void)b;
+    arena_reset(a);
+}
+
 void arena_deinit(struct arena *a)
 {
     arena_reset(a);

@@ -26,6 +26,8 @@ struct arena {
 void arena_init(struct arena *a, size_t bytes_max);
 void arena_deinit(struct arena *a);
 void arena_reset(struct arena *a); /* frees all but keeps the limit */
+/* As reset, but a small block stays for what comes next: memory of one event after another. */
+void arena_rewind(struct arena *a);
 
 /* Zeroed, aligned to 16; size 0 gives a valid pointer; NULL past the limit. */
 void *arena_alloc(struct arena *a, size_t size);

@@ -71,7 +71,7 @@ bool dialect_client_read(struct dialect_client_state *st, str name, str data, st
     if (!ok && st->raw.len > before) /* nothing was told of it */
         st->raw.len = before;
     dialect_hear_flush(st);
-    arena_reset(&st->scratch);
+    arena_rewind(&st->scratch);
     return ok;
 }
 
@@ -80,7 +80,7 @@ bool dialect_client_end(struct dialect_client_state *st, struct api_error *e)
     bool is_short = st->dialect->client->needs_marker && !st->is_over;
     bool ok = is_short ? dialect_hear_cut(e) : st->is_over || dialect_hear_end(st, e);
     dialect_hear_flush(st);
-    arena_reset(&st->scratch);
+    arena_rewind(&st->scratch);
     return ok;
 }
 
@@ -89,7 +89,7 @@ bool dialect_client_settle(struct dialect_client_state *st)
     struct api_error ignored;
     bool ok = st->is_over || dialect_hear_end(st, &ignored);
     dialect_hear_flush(st);
-    arena_reset(&st->scratch);
+    arena_rewind(&st->scratch);
     return ok;
 }
 

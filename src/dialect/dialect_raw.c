@@ -32,12 +32,18 @@ static void write_ours(struct buf *out, struct dialect_state *st, uint32_t choic
     st->dialect->write_event(out, st, choice, &plain);
 }
 
-/* Our own writer says the same; only what it remembers is wanted. */
-static void keep_in_step(struct dialect_state *st, uint32_t choice, const struct api_event *ev)
+/* Our own writer says the same; only what it remembers is wanted. Its words go behind those that
+ * are there, and are forgotten: a buffer for them would cost more than they do. */
+static void keep_in_step(struct buf *out, struct dialect_state *st, uint32_t choice,
+                         const struct api_event *ev)
 {
-    struct buf dropped = dialect_write_piece();
-    write_ours(&dropped, st, choice, ev);
-    buf_deinit(&dropped);
+    size_t len = out->len;
+    bool was_full = out->full;
+    write_ours(out, st, choice, ev);
+    out->len = len;
+    out->full = was_full;
+    if (out->p)
+        out->p[len] = 0;
 }
 
 /* Does a line of raw say what `says` looks for? */
@@ -245,7 +251,7 @@ void dialect_raw_anthropic(struct buf *out, struct dialect_state *st, const stru
         return;
     }
     uint32_t shown = anthropic(st)->shown;
-    keep_in_step(st, 0, ev);
+    keep_in_step(out, st, 0, ev);
     anthropic(st)->shown = shown; /* of what was dropped nothing is at the client */
     st->choices[0].content.len = 0; /* blanks that our form holds back are out */
     while (str_split(&rest, '\n', &line))
@@ -283,19 +289,26 @@ static bool openai_line(struct buf *out, struct dialect_state *st, str text, con
         return false;
     bool ends = finish && is_chat_end(l.v);
     if (!is_chat_usage(l.v) || st->include_usage) {
-        struct buf json = dialect_write_piece();
-        struct json_writer w = json_writer(&json);
+        buf_add_z(out, "data: ");
+        struct json_writer w = json_writer(out);
         json_open_object(&w);
         put_ours(&w, st, "chatcmpl-");
         put_theirs(&w, &l, l.v, finish);
         if (ends)
             put_shoal(&w, st);
         json_close_object(&w);
-        dialect_write_sse(out, &json);
-        buf_deinit(&json);
+        buf_add_z(out, "\n\n");
     }
     arena_deinit(&l.a);
     return ends;
+}
+
+/* Of streamed text behind the first piece the writer remembers nothing. */
+static bool is_more_text(const struct dialect_state *st, uint32_t choice,
+                         const struct api_event *ev)
+{
+    bool is_text = ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING;
+    return is_text && st->stream && st->choices[choice].is_begun;
 }
 
 /* The end is said once, with the DONE; where it came beside text, or usage that was asked for did
@@ -310,7 +323,8 @@ void dialect_raw_openai(struct buf *out, struct dialect_state *st, uint32_t choi
         write_ours(out, st, choice, ev);
         return;
     }
-    keep_in_step(st, choice, ev);
+    if (!is_more_text(st, choice, ev))
+        keep_in_step(out, st, choice, ev);
     const char *finish =
         is_end ? dialect_openai_write_finish(st->choices[choice].reason) : NULL;
     while (str_split(&rest, '\n', &line))
