@@ -1,14 +1,12 @@
-#include "serve/attempt.h"
+#include "serve/attempt_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "dialect/dialect.h"
 #include "route/deadline.h"
-#include "route/transcript.h"
 
 #define ATTEMPT_ID_BIT ((uint64_t)1 << 63) /* ids of ours beside those of the exchange */
 #define ATTEMPT_ID_SHIFT 4
@@ -16,64 +14,13 @@
 #define ATTEMPT_RETRY_MS 250 /* BEHAVIOUR 9.2, +- 20 % */
 #define ATTEMPT_RETRY_AFTER_MS 2000
 #define ATTEMPT_LOOK_MS 50  /* a trial or a full leg frees itself without telling */
-#define ATTEMPT_TRIAL_MS 10000 /* BEHAVIOUR 9.5: of tokens */
-#define ATTEMPT_STICKY_MS 3600000 /* BEHAVIOUR 9.2, or as long as the cache asked for */
 #define ATTEMPT_MEMORY_MAX ((size_t)8 << 20)
-#define ATTEMPT_EVENTS_MORE 4u /* notes beside a leg's events */
-#define ATTEMPT_SHARES_MAX 8u
 
-/* One leg's share of the reply. */
-struct attempt_share {
-    const struct legs_leg *leg;
-    char reason[48]; /* why it ended, "" for the last one */
-    uint32_t tokens;
-};
-
-struct attempt {
-    struct legs *legs;
-    struct legs_generation *g;
-    const struct api_request *rq;
-    struct api_sink sink;
-    const struct router_route *route;
-    struct leg_needs needs;
-    struct legs_leg *at[ROUTER_LEGS_MAX]; /* in the order of asking */
-    str models[ROUTER_LEGS_MAX];
-    bool tried[ROUTER_LEGS_MAX];
-    uint32_t count;
-    uint64_t key;
-    struct transcript script;
-    bool has_script, is_back; /* is_back: it came through this server already */
-    struct arena keep, arena, scratch; /* request's; attempt's; batch's */
-    struct loop_timer timer;
-    int64_t wait_ms;  /* when it began to wait for a leg, 0: it did not */
-
-    int now;          /* index in at; -1: none */
-    uint32_t number;  /* attempts so far */
-    struct api_request sub;
-    struct api_resume resume;
-    struct api_provider provider; /* of the leg at hand, a drill's fault over it */
-    bool is_trial, is_retried, is_heard, is_resumed;
-    int64_t begun_ms, token_ms;
-    bool is_struck, had_other, is_delay_told; /* by a drill */
-    int64_t said_ms; /* when a leg that may be struck gave something last */
-    uint32_t tokens_before;
-
-    struct api_error why; /* what a client is told when nobody is left */
-    enum health_class why_class, class_; /* class_: of the last end */
-    char first_reason[48]; /* why the route's first leg does not answer */
-    struct attempt_share shares[ATTEMPT_SHARES_MAX];
-    uint32_t shares_count, choices_done, prompt_tokens;
-    bool is_started, is_held, is_dead;
-    bool has_told; /* an answer that cannot be gone on with: an embedding, tokens */
-    uint32_t depth;
-};
-
-static void attempt_on_batch(void *ctx, const struct api_batch *b);
 static void attempt_on_time(void *ctx);
 
 /* --- life ---------------------------------------------------------------------------------- */
 
-static void attempt_free(struct attempt *a)
+void attempt_free(struct attempt *a)
 {
     loop_timer_close(&a->timer);
     if (a->has_script)
@@ -85,8 +32,7 @@ static void attempt_free(struct attempt *a)
     free(a);
 }
 
-/* Nobody hears of it any more. */
-static void attempt_end(struct attempt *a)
+void attempt_end(struct attempt *a)
 {
     if (!a->is_dead)
         legs_forget(a->legs, a->rq->id);
@@ -95,8 +41,7 @@ static void attempt_end(struct attempt *a)
         attempt_free(a);
 }
 
-/* False: the reader cancelled from inside; a is gone or about to go. */
-static bool attempt_tell(struct attempt *a, struct api_batch *b)
+bool attempt_tell(struct attempt *a, struct api_batch *b)
 {
     b->request_id = a->rq->id;
     a->depth++;
@@ -109,12 +54,12 @@ static bool attempt_tell(struct attempt *a, struct api_batch *b)
     return false;
 }
 
-static struct legs_leg *attempt_leg(const struct attempt *a)
+struct legs_leg *attempt_leg(const struct attempt *a)
 {
     return a->now < 0 ? NULL : a->at[a->now];
 }
 
-static void attempt_leave(struct attempt *a, enum health_class c, const struct api_error *e)
+void attempt_leave(struct attempt *a, enum health_class c, const struct api_error *e)
 {
     struct legs_leg *at = attempt_leg(a);
     struct legs_outcome o = {.class_ = c, .is_trial = a->is_trial, .text = STR("")};
@@ -130,8 +75,7 @@ static void attempt_leave(struct attempt *a, enum health_class c, const struct a
     legs_end(a->legs, at, &o);
 }
 
-/* The end of a request that a drill had struck. */
-static void attempt_count_struck(struct attempt *a, enum rehearsal_end end)
+void attempt_count_struck(struct attempt *a, enum rehearsal_end end)
 {
     struct legs_leg *at = attempt_leg(a);
     if (a->is_struck)
@@ -154,71 +98,6 @@ void attempt_hold(struct attempt *a, bool on)
     a->is_held = on;
     if (attempt_leg(a))
         a->provider.hold(a->provider.self, a->sub.id, on);
-}
-
-/* --- what the client is told of it --------------------------------------------------------- */
-
-static void attempt_share_end(struct attempt *a, const char *reason)
-{
-    uint32_t all = a->has_script ? transcript_tokens(&a->script) : 0;
-    if (a->shares_count == countof(a->shares))
-        return;
-    struct attempt_share *s = &a->shares[a->shares_count++];
-    s->leg = attempt_leg(a);
-    s->tokens = all > a->tokens_before ? all - a->tokens_before : 0;
-    snprintf(s->reason, sizeof s->reason, "%s", reason);
-    a->tokens_before = all;
-}
-
-static void attempt_note(struct api_event *out, const char *code, str text)
-{
-    *out = (struct api_event){.kind = API_EVENT_NOTE, .note = {str_of(code), text}};
-}
-
-static str attempt_substitution(struct attempt *a, const char *from, const char *reason)
-{
-    return arena_printf(&a->scratch, "from=%s; to=%s; reason=%s", from, attempt_leg(a)->name,
-                        reason);
-}
-
-static str attempt_failover(struct attempt *a, const struct attempt_share *last)
-{
-    return arena_printf(&a->scratch, "from=%s; to=%s; reason=%s; sent=%zu", last->leg->name,
-                        attempt_leg(a)->name, last->reason, transcript_bytes(&a->script));
-}
-
-/* Legs whose tokens the reply holds; more than one: [{"leg","model","reason","output_tokens"}],
- * reason null of the one that ended it. Else "". */
-static str attempt_legs_json(struct attempt *a)
-{
-    struct buf b;
-    uint32_t count = 0;
-    buf_init(&b, 16384);
-    struct json_writer w = json_writer(&b);
-    json_open_array(&w);
-    for (uint32_t i = 0; i < a->shares_count; i++) {
-        const struct attempt_share *s = &a->shares[i];
-        if (!s->tokens)
-            continue;
-        count++;
-        json_open_object(&w);
-        json_key_z(&w, "leg");
-        json_put_text_z(&w, s->leg->name);
-        json_key_z(&w, "model");
-        json_put_text_z(&w, s->leg->model);
-        json_key_z(&w, "reason");
-        if (s->reason[0])
-            json_put_text_z(&w, s->reason);
-        else
-            json_put_null(&w);
-        json_key_z(&w, "output_tokens");
-        json_put_u64(&w, s->tokens);
-        json_close_object(&w);
-    }
-    json_close_array(&w);
-    str json = count > 1 ? arena_copy(&a->scratch, buf_view(&b)) : STR("");
-    buf_deinit(&b);
-    return json;
 }
 
 /* BEHAVIOUR 9.9: what a client gets when nobody else can help. */
@@ -340,8 +219,7 @@ static bool attempt_fill(struct attempt *a, uint32_t i, enum transcript_how *how
     return true;
 }
 
-/* The route's shadow reads along: the prompt, then the reply that the client has got. */
-static void attempt_warm(const struct attempt *a, const struct transcript *reply)
+void attempt_warm(const struct attempt *a, const struct transcript *reply)
 {
     if (a->route->shadow < 0)
         return;
@@ -380,7 +258,7 @@ static bool attempt_submit(struct attempt *a, uint32_t i, struct api_error *e)
         shadow_yield(legs_shadow(a->legs));
     if (at->remote && rehearsal_strikes(r, str_of(at->name), a->rq->agent))
         a->provider = rehearsal_provider(r, &at->leg.provider);
-    if (!p->submit(p->self, &a->sub, (struct api_sink){attempt_on_batch, a}, e)) {
+    if (!p->submit(p->self, &a->sub, (struct api_sink){attempt_hear_batch, a}, e)) {
         bool cannot = a->is_resumed && e->err.code == ERR_UNSUPPORTED; /* its protocol has no way */
         a->class_ = cannot ? HEALTH_CLASS_CONTINUE : health_class_of(e);
         attempt_leave(a, a->class_, e);
@@ -524,14 +402,6 @@ static void attempt_on_struck(struct attempt *a, uint32_t i)
     a->had_other = a->had_other || (rehearsal_fails_over(r) && attempt_has_other(a, i));
 }
 
-/* Something is heard again: how long did the client wait for it? */
-static void attempt_tell_delay(struct attempt *a)
-{
-    if (a->is_struck && !a->is_delay_told)
-        rehearsal_delay(legs_rehearsal(a->legs), loop_ms() - a->said_ms);
-    a->is_delay_told = a->is_struck;
-}
-
 /* --- a leg fails --------------------------------------------------------------------------- */
 
 /* BEHAVIOUR 9.2: nobody else there, nothing sent, and it may have been a moment's trouble. */
@@ -562,7 +432,7 @@ static void attempt_takes_back(struct attempt *a, uint32_t i)
         a->tried[i] = false;
 }
 
-static void attempt_on_error(struct attempt *a, const struct api_error *error)
+void attempt_on_error(struct attempt *a, const struct api_error *error)
 {
     struct legs_leg *at = attempt_leg(a);
     uint32_t i = (uint32_t)a->now;
@@ -575,7 +445,7 @@ static void attempt_on_error(struct attempt *a, const struct api_error *error)
         attempt_keep_error(a, error); /* else the client would hear that its request is wrong */
     if (i == 0)
         snprintf(a->first_reason, sizeof a->first_reason, "%s", health_class_name(a->class_));
-    attempt_share_end(a, health_class_name(a->class_));
+    attempt_hear_share_end(a, health_class_name(a->class_));
     attempt_leave(a, a->class_, error);
     if (a->has_script)
         transcript_needs(&a->script, &a->needs);
@@ -602,167 +472,6 @@ static void attempt_on_time(void *ctx)
     struct api_error e = {0};
     if (!attempt_next(a, &e))
         attempt_give_up(a, &e);
-}
-
-/* --- a leg answers ------------------------------------------------------------------------- */
-
-struct attempt_out {
-    struct api_event *events;
-    uint32_t count;
-};
-
-/* The first token of the leg at hand. */
-static void attempt_on_started(struct attempt *a, const struct api_event *ev,
-                               struct attempt_out *out)
-{
-    struct legs_leg *at = attempt_leg(a);
-    struct legs_failover f = {.to = str_of(at->name), .reason = a->why_class};
-    uint32_t bucket = health_bucket(a->needs.prompt_tokens, a->rq->effort);
-    a->token_ms = loop_ms();
-    attempt_tell_delay(a);
-    if (!a->is_resumed)
-        legs_first_token(a->legs, at, bucket, a->token_ms - a->begun_ms);
-    const struct attempt_share *last = a->shares_count ? &a->shares[a->shares_count - 1] : NULL;
-    if (last && last->leg != at) {
-        f.from = str_of(last->leg->name);
-        f.is_after = a->is_started;
-        legs_count_failover(a->legs, &f);
-    }
-    if (a->is_started) {
-        must(last);
-        if (last->leg == at)
-            return;
-        attempt_note(&out->events[out->count++], "failover",
-                     attempt_failover(a, last));
-        return;
-    }
-    if (a->now > 0)
-        attempt_note(&out->events[out->count++], "substituted",
-                     attempt_substitution(a, a->at[0]->name, a->first_reason));
-    struct api_event *to = &out->events[out->count++];
-    *to = *ev;
-    to->started.leg = str_of(at->name);
-    if (!to->started.model.len)
-        to->started.model = a->models[a->now];
-    a->is_started = true;
-    a->prompt_tokens = to->started.prompt_tokens;
-    int64_t cache_ms = (int64_t)a->rq->cache_s * 1000;
-    int64_t sticky_ms = cache_ms > ATTEMPT_STICKY_MS ? cache_ms : ATTEMPT_STICKY_MS;
-    sticky_put(legs_sticky(a->legs), a->key, str_of(at->name), a->token_ms + sticky_ms,
-               a->token_ms);
-    legs_changed(a->legs);
-}
-
-/* An engine counts the whole reply when it resumes one; an upstream only its own part, and what
- * was said before as part of its prompt. The last share is what makes the shares the whole: the
- * transcript does not have this batch yet, and counts of text are guesses. */
-static void attempt_on_usage(struct attempt *a, const struct api_event *ev,
-                             struct attempt_out *out)
-{
-    bool is_part = a->is_resumed && attempt_leg(a)->leg.kind != LEG_KIND_ENGINE;
-    uint32_t said = ev->usage.output_tokens, before = 0;
-    for (uint32_t i = 0; i < a->shares_count; i++)
-        before += a->shares[i].tokens;
-    if (a->shares_count && a->shares_count < countof(a->shares)) {
-        attempt_share_end(a, "");
-        struct attempt_share *last = &a->shares[a->shares_count - 1];
-        if (is_part || said > before)
-            last->tokens = is_part ? said : said - before;
-    }
-    str json = a->shares_count ? attempt_legs_json(a) : STR("");
-    if (json.len)
-        attempt_note(&out->events[out->count++], "legs", json);
-    struct api_event *to = &out->events[out->count++];
-    *to = *ev;
-    if (!is_part)
-        return;
-    to->usage.output_tokens += before;
-    if (a->prompt_tokens)
-        to->usage.prompt_tokens = a->prompt_tokens;
-}
-
-static void attempt_on_event(struct attempt *a, const struct api_event *ev,
-                             struct attempt_out *out)
-{
-    switch (ev->kind) {
-    case API_EVENT_STARTED:
-        attempt_on_started(a, ev, out);
-        break;
-    case API_EVENT_QUEUED: case API_EVENT_PROGRESS:
-        a->is_heard = true;
-        if (!a->is_started) /* afterwards they would be out of order */
-            out->events[out->count++] = *ev;
-        break;
-    case API_EVENT_USAGE:
-        attempt_on_usage(a, ev, out);
-        break;
-    case API_EVENT_DONE:
-        out->events[out->count++] = *ev;
-        a->choices_done++;
-        break;
-    case API_EVENT_REASONING:
-        legs_shows_thinking(a->legs, attempt_leg(a));
-        out->events[out->count++] = *ev;
-        break;
-    case API_EVENT_EMBEDDING: case API_EVENT_TOKENS:
-        a->has_told = true;
-        out->events[out->count++] = *ev;
-        break;
-    case API_EVENT_CONTENT: case API_EVENT_CALL_BEGIN: case API_EVENT_CALL_ARGS:
-    case API_EVENT_CALL_END: case API_EVENT_NOTE: case API_EVENT_MODELS:
-        out->events[out->count++] = *ev;
-        break;
-    case API_EVENT_ERROR: case API_EVENT_COUNT_:
-        break;
-    }
-}
-
-static void attempt_on_batch(void *ctx, const struct api_batch *b)
-{
-    struct attempt *a = ctx;
-    struct legs_leg *at = attempt_leg(a);
-    const struct api_error *error = NULL;
-    struct attempt_out out = {NULL, 0};
-    must(at && b->request_id == a->sub.id);
-    a->provider.credit(a->provider.self, a->sub.id, (uint32_t)api_batch_weight(b));
-    arena_reset(&a->scratch);
-    out.events = ARENA_ARRAY(&a->scratch, struct api_event,
-                             (size_t)b->events_count + ATTEMPT_EVENTS_MORE);
-    for (uint32_t i = 0; out.events && i < b->events_count && !error; i++) {
-        if (b->events[i].kind == API_EVENT_ERROR)
-            error = &b->events[i].error;
-        else
-            attempt_on_event(a, &b->events[i], &out);
-    }
-    struct api_batch up = *b;
-    up.events = out.events;
-    up.events_count = out.count;
-    if (a->has_script)
-        transcript_add(&a->script, &up);
-    if (a->token_ms && !error && !a->is_struck && rehearsal_has_plan(legs_rehearsal(a->legs)))
-        a->said_ms = loop_ms();
-    if (a->is_trial && a->token_ms && loop_ms() - a->token_ms >= ATTEMPT_TRIAL_MS) {
-        legs_trial_ok(a->legs, at);
-        a->is_trial = false;
-    }
-    bool is_over = !error && a->choices_done == api_request_choices(a->rq);
-    if (is_over) {
-        attempt_count_struck(a, REHEARSAL_END_OVER);
-        attempt_leave(a, HEALTH_CLASS_OK, NULL);
-        if (at->remote && a->has_script)
-            attempt_warm(a, &a->script);
-        a->depth++;
-        attempt_end(a);
-        up.request_id = a->rq->id;
-        a->sink.on_batch(a->sink.ctx, &up);
-        a->depth--;
-        attempt_free(a);
-        return;
-    }
-    if ((out.count || b->ids_count) && !attempt_tell(a, &up))
-        return;
-    if (error)
-        attempt_on_error(a, error);
 }
 
 /* --- start --------------------------------------------------------------------------------- */
