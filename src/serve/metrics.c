@@ -99,6 +99,7 @@ void metrics_close(struct metrics *m)
 }
 
 void metrics_set_agents(struct metrics *m, uint32_t agents_max) { m->agents_max = agents_max; }
+uint32_t metrics_agents(const struct metrics *m) { return (uint32_t)m->agents.count; }
 
 /* --- rows ---------------------------------------------------------------------------------- */
 

@@ -52,6 +52,7 @@ struct metrics_request {
 /* agents_max: agents with a series of their own. */
 BASE_USE_RESULT bool metrics_open(struct metrics **out, uint32_t agents_max, struct err *e);
 void metrics_set_agents(struct metrics *m, uint32_t agents_max); /* those that have one keep it */
+uint32_t metrics_agents(const struct metrics *m); /* series, that of the others too */
 void metrics_close(struct metrics *m); /* NULL is allowed */
 
 /* now: loop_ms. model: the model's own name, under which it is counted as open. */

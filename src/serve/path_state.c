@@ -272,6 +272,7 @@ void path_state_status(struct server *s, struct http_conn *c)
     path_state_number(&w, "requests", server_requests(s));
     path_state_number(&w, "connections", server_connections(s));
     path_state_number(&w, "ingress_bytes", (int64_t)server_ingress(s));
+    path_state_number(&w, "agents", metrics_agents(server_metrics(s)));
     json_close_object(&w);
     path_state_send(c, 200, "application/json", &out);
 }
