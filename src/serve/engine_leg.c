@@ -1,15 +1,10 @@
-#include "serve/engine_leg.h"
+#include "serve/engine_leg_state.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "base/log.h"
-#include "base/map.h"
-#include "base/proc.h"
-#include "serve/engine_submit.h"
-#include "wire/pipe.h"
 
 #define ENGINE_LEG_TICK_MS 250
 #define ENGINE_LEG_END_MS 500 /* of a child whose pipe is closed, and of nothing else */
@@ -20,59 +15,6 @@
 #define ENGINE_LEG_STATS_MAX 65536u
 #define ENGINE_LEG_CREDIT 65536u /* credit_step by default: few of what a child may be ahead */
 #define ENGINE_LEG_KEPT ((size_t)1 << 20) /* of the last frame's memory */
-#define ENGINE_LEG_IDS_MAX ((size_t)1 << 26) /* bytes of ids of one choice */
-
-/* What one choice has given, for a resume. */
-struct engine_leg_choice {
-    struct buf ids;
-    bool is_done;
-};
-
-struct engine_leg_request {
-    struct list link;
-    const struct api_request *rq;
-    struct api_sink sink;
-    struct api_order order;
-    struct engine_leg_choice *choices;
-    struct engine_submit *sending; /* what the pipe has not taken of it, or NULL */
-    uint32_t choices_count, respawns;
-    uint32_t credit;   /* bytes that the child may have again and was not told yet */
-    bool is_submitted; /* to the child at hand */
-    bool is_started;   /* the client has something of it */
-    bool is_resumed;   /* ... which was told the ids it has */
-    bool is_held;
-};
-
-struct engine_leg {
-    struct engine_leg_options o;
-    struct arena arena; /* texts of load */
-    struct api_load load;
-    struct proc proc;
-    struct pipe *pipe;
-    struct api_frame_reader reader;
-    struct loop_timer tick, start;
-    struct list requests; /* by arrival */
-    struct map by_id;
-    struct buf out;
-    enum api_health_state state;
-    struct err why;       /* of FAILED, RESTARTING; code NONE otherwise */
-    enum api_fault fault; /* the class of why; NONE: by its code */
-    struct api_loading loading;
-    struct arena model_arena;
-    struct api_model model; /* context_max 0: never loaded */
-    uint64_t model_hash;
-    struct api_beat beat;
-    struct engine_leg_counts counts;
-    struct buf stats;   /* JSON, of the child that there is */
-    struct list drops;  /* engine_leg_drop that wait for the child's word */
-    uint64_t last_drop;
-    int64_t moved_ms;   /* when progress was seen last */
-    int64_t heard_ms;   /* when a frame came last */
-    int64_t healthy_ms; /* progress since the last start */
-    uint32_t crashes, restarts, wedges;
-    bool was_faulted, is_stopping;
-    int64_t stop_ms; /* is_stopping: when it is killed */
-};
 
 static void engine_leg_spawn(void *ctx);
 
@@ -80,96 +22,6 @@ static void engine_leg_changed(struct engine_leg *l)
 {
     if (l->o.on_change)
         l->o.on_change(l->o.ctx);
-}
-
-/* --- requests ------------------------------------------------------------------------------ */
-
-static struct engine_leg_request *engine_leg_find(const struct engine_leg *l, uint64_t id)
-{
-    return map_to_pointer(map_value_number(&l->by_id, id, 0));
-}
-
-static void engine_leg_forget(struct engine_leg *l, struct engine_leg_request *r)
-{
-    map_delete_number(&l->by_id, r->rq->id);
-    list_remove(&r->link);
-    engine_submit_leave(r->sending);
-    for (uint32_t i = 0; i < r->choices_count; i++)
-        buf_deinit(&r->choices[i].ids);
-    free(r->choices);
-    free(r);
-}
-
-/* A reply that began elsewhere with this model's ids: the next child has to be told them too. By
- * text, its first batch brings them. Ids that do not fit are missed when the child says so. */
-static void engine_leg_seed(struct engine_leg_request *r)
-{
-    const struct api_resume *resume = r->rq->resume;
-    for (uint32_t i = 0; resume && resume->model_hash && i < resume->partials_count; i++) {
-        const struct api_partial *p = &resume->partials[i];
-        if (p->message.ids_count)
-            buf_add_bytes(&r->choices[p->choice].ids, p->message.ids,
-                          p->message.ids_count * sizeof *p->message.ids);
-    }
-}
-
-static struct engine_leg_request *engine_leg_remember(struct engine_leg *l,
-                                                      const struct api_request *rq,
-                                                      struct api_sink sink)
-{
-    uint32_t count = api_request_choices(rq);
-    struct engine_leg_request *r = calloc(1, sizeof *r);
-    if (!r)
-        return NULL;
-    r->rq = rq;
-    r->sink = sink;
-    r->choices_count = count;
-    r->choices = calloc(count, sizeof *r->choices);
-    if (!r->choices || !map_put_number(&l->by_id, rq->id, map_of_pointer(r))) {
-        free(r->choices);
-        free(r);
-        return NULL;
-    }
-    api_order_init(&r->order, rq);
-    for (uint32_t i = 0; i < count; i++) {
-        buf_init(&r->choices[i].ids, ENGINE_LEG_IDS_MAX);
-        r->choices[i].is_done = !api_request_goes_on(rq, i);
-    }
-    engine_leg_seed(r);
-    list_push_last(&l->requests, &r->link);
-    return r;
-}
-
-/* The request's ERROR; it is forgotten before the reader hears of it. */
-static void engine_leg_fail(struct engine_leg *l, struct engine_leg_request *r,
-                            const struct err *why, enum api_fault fault)
-{
-    struct api_event ev = {.kind = API_EVENT_ERROR};
-    struct api_batch b = {.request_id = r->rq->id, .events = &ev, .events_count = 1};
-    struct api_sink sink = r->sink;
-    ev.error.err = *why;
-    ev.error.fault = fault;
-    engine_leg_forget(l, r);
-    sink.on_batch(sink.ctx, &b);
-}
-
-/* Ends every request that `which` names. A callback may submit or cancel: after each the list is
- * looked at anew. */
-static void engine_leg_fail_some(struct engine_leg *l, const struct err *why, enum api_fault fault,
-                                 bool (*which)(const struct engine_leg_request *r))
-{
-    struct err copy = *why;
-    for (bool again = true; again;) {
-        again = false;
-        list_each (link, &l->requests) {
-            struct engine_leg_request *r = list_item(link, struct engine_leg_request, link);
-            if (!which(r))
-                continue;
-            engine_leg_fail(l, r, &copy, fault);
-            again = true;
-            break;
-        }
-    }
 }
 
 static bool engine_leg_is_any(const struct engine_leg_request *r) { return r != NULL; }
@@ -373,67 +225,6 @@ static void engine_leg_kill(struct engine_leg *l, const struct err *why, enum ap
 }
 
 /* --- from the child ------------------------------------------------------------------------ */
-
-static bool engine_leg_record(struct engine_leg_request *r, const struct api_batch *b)
-{
-    struct engine_leg_choice *c = &r->choices[b->choice];
-    if (b->ids_count && !buf_add_bytes(&c->ids, b->ids, b->ids_count * sizeof *b->ids))
-        return false;
-    for (uint32_t i = 0; i < b->events_count; i++) {
-        c->is_done = c->is_done || b->events[i].kind == API_EVENT_DONE;
-        r->is_started = r->is_started || b->events[i].kind == API_EVENT_STARTED;
-    }
-    return true;
-}
-
-/* A resumed reply starts a second time only for the child: that STARTED, the notes beside it, and
- * what came before it are no news to the client. */
-static uint32_t engine_leg_filter(const struct engine_leg *l, const struct engine_leg_request *r,
-                                  const struct api_batch *b, struct api_event *out)
-{
-    uint32_t count = 0;
-    bool starts = false;
-    for (uint32_t i = 0; i < b->events_count; i++)
-        starts = starts || b->events[i].kind == API_EVENT_STARTED;
-    for (uint32_t i = 0; i < b->events_count; i++) {
-        enum api_event_kind kind = b->events[i].kind;
-        bool is_old = kind == API_EVENT_STARTED || kind == API_EVENT_QUEUED ||
-                      kind == API_EVENT_PROGRESS || (kind == API_EVENT_NOTE && starts);
-        if (r->is_resumed && is_old)
-            continue;
-        out[count] = b->events[i];
-        if (kind == API_EVENT_STARTED) {
-            out[count].started.model = out[count].started.leg = l->load.name;
-            out[count].started.child = engine_leg_pid(l);
-        }
-        count++;
-    }
-    return count;
-}
-
-static bool engine_leg_on_batch(struct engine_leg *l, const struct api_batch *from, struct arena *a,
-                                struct err *e)
-{
-    struct engine_leg_request *r = engine_leg_find(l, from->request_id);
-    if (!r)
-        return true; /* cancelled while this batch was under way */
-    struct api_batch b = *from;
-    struct api_event *events = ARENA_ARRAY(a, struct api_event, b.events_count);
-    if (!events)
-        return err_set(e, ERR_MEMORY, "engine: no memory for %u events", b.events_count);
-    b.events_count = engine_leg_filter(l, r, from, events);
-    b.events = b.events_count ? events : NULL;
-    if (!api_order_add(&r->order, &b, e))
-        return false;
-    if (!engine_leg_record(r, &b))
-        return err_set(e, ERR_MEMORY, "engine: no memory for the ids of a reply");
-    bool is_over = r->order.is_over;
-    struct api_sink sink = r->sink;
-    if (is_over)
-        engine_leg_forget(l, r);
-    sink.on_batch(sink.ctx, &b);
-    return true;
-}
 
 static bool engine_leg_keep_model(struct engine_leg *l, const struct api_model *m, struct err *e)
 {
