@@ -5,6 +5,7 @@ import itertools
 import socket
 import threading
 import time
+import urllib.request
 
 from server import serving, wait_until
 from legs import Stub, ask, config_of
@@ -74,6 +75,27 @@ def test_G01_the_next_legs_request_leaves_at_most_10_ms_after_the_limit(tmp_path
     assert min(late_ms) > -20, late_ms
     for thing in [*doors, *stubs]:
         thing.stop()
+
+
+def test_an_automatic_limit_is_learned_from_the_legs_own_first_tokens(tmp_path):
+    """Twenty quick answers: a silence is one after 15 s. Without them it would be after 30 s."""
+    cloud, desk = Stub(tmp_path), Stub(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {n: {"kind": "upstream", "dialect": "openai", "model": "x",
+             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("cloud", cloud), ("desk", desk))},
+        [{"match": {}, "legs": ["cloud", "desk"]}], ["probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        for _ in range(20):
+            assert ask(server, "openai", "m", False).headers["shoal-leg"] == "cloud"
+        urllib.request.urlopen(urllib.request.Request(
+            f"http://127.0.0.1:{cloud.port}/stub/fault", b"hang_header", method="POST"), timeout=10)
+        begun = time.monotonic()
+        r = ask(server, "openai", "m", False, timeout=60)
+        assert r.headers["shoal-substituted"] == "from=cloud; to=desk; reason=hang_header"
+        assert 14.9 < time.monotonic() - begun < 25
+    cloud.stop()
+    desk.stop()
 
 
 def test_G25_a_moment_without_any_leg_removes_none_of_them(tmp_path):
