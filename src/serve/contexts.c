@@ -22,7 +22,8 @@ struct context {
     str scope, id, model, content;
     uint32_t holds, readers; /* prefills for it; requests that it stands before */
     uint32_t tokens, cached_tokens;
-    int64_t created_ms, used_ms, expires_ms;
+    int64_t created_s, used_s, expires_s; /* Unix, as they are told */
+    int64_t expires_ms;
     bool is_saved, was_pinned; /* was_pinned: a child may have a pin of it */
 };
 
@@ -290,34 +291,27 @@ str contexts_pin_name(struct context *c)
     return str_of(c->pin.name);
 }
 
-static int64_t contexts_unix_s(int64_t at_ms, int64_t now_ms)
-{
-    return (chrono_unix_ms(&chrono_real) + at_ms - now_ms) / 1000;
-}
-
-static void contexts_row_of(const struct context *c, int64_t now_ms,
-                            struct dialect_contexts_row *out)
+static void contexts_row_of(const struct context *c, struct dialect_contexts_row *out)
 {
     *out = (struct dialect_contexts_row){
         .id = c->id, .model = c->model, .tokens = c->tokens, .cached_tokens = c->cached_tokens,
         .readers = c->readers, .is_pinned = pins_is_on(&c->pin),
-        .is_on_device = pins_is_there(&c->pin), .created_s = contexts_unix_s(c->created_ms, now_ms),
-        .used_s = contexts_unix_s(c->used_ms, now_ms),
-        .expires_s = contexts_unix_s(c->expires_ms, now_ms)};
+        .is_on_device = pins_is_there(&c->pin), .created_s = c->created_s, .used_s = c->used_s,
+        .expires_s = c->expires_s};
 }
 
-void contexts_row(const struct context *c, const struct contexts_new *n, int64_t now_ms,
+void contexts_row(const struct context *c, const struct contexts_new *n,
                   struct dialect_contexts_row *out)
 {
-    contexts_row_of(c, now_ms, out);
+    contexts_row_of(c, out);
     if (n->tokens) {
         out->tokens = n->tokens;
         out->cached_tokens = n->cached_tokens;
     }
-    out->created_s = contexts_unix_s(c->is_saved ? c->created_ms : now_ms, now_ms);
-    out->used_s = contexts_unix_s(now_ms, now_ms);
+    out->created_s = c->is_saved ? c->created_s : n->unix_ms / 1000;
+    out->used_s = n->unix_ms / 1000;
     if (n->ttl_ms)
-        out->expires_s = contexts_unix_s(now_ms + n->ttl_ms, now_ms);
+        out->expires_s = (n->unix_ms + n->ttl_ms) / 1000;
     if (n->has_pin)
         out->is_pinned = out->is_on_device = n->is_pinned;
 }
@@ -356,19 +350,13 @@ static void contexts_set_pin(struct contexts *s, struct context *c, const struct
 
 /* --- over a restart ------------------------------------------------------------------------ */
 
-static int64_t contexts_here_ms(int64_t unix_s, int64_t now_ms)
-{
-    return now_ms + unix_s * 1000 - chrono_unix_ms(&chrono_real);
-}
-
-static void contexts_store(struct contexts *s, const struct context *c, int64_t now_ms)
+static void contexts_store(struct contexts *s, const struct context *c)
 {
     const struct context_file f = {
         .scope = c->scope, .id = c->id, .model = c->model, .content = c->content,
         .tokens = c->tokens, .cached_tokens = c->cached_tokens,
-        .created_s = contexts_unix_s(c->created_ms, now_ms),
-        .used_s = contexts_unix_s(c->used_ms, now_ms),
-        .expires_s = contexts_unix_s(c->expires_ms, now_ms), .is_pinned = pins_is_on(&c->pin)};
+        .created_s = c->created_s, .used_s = c->used_s, .expires_s = c->expires_s,
+        .is_pinned = pins_is_on(&c->pin)};
     if (s->disk && !list_is_empty(&c->link))
         contexts_disk_put(s->disk, &f);
 }
@@ -405,7 +393,8 @@ static bool contexts_on_file(void *ctx, const struct context_file *f)
     struct api_request rq;
     struct api_error e = {0};
     struct arena a;
-    int64_t now_ms = loop_ms(), expires_ms = contexts_here_ms(f->expires_s, now_ms);
+    int64_t now_ms = loop_ms();
+    int64_t expires_ms = now_ms + f->expires_s * 1000 - chrono_unix_ms(&chrono_real);
     struct contexts_new n = {.scope = f->scope, .id = f->id, .model = f->model,
                              .tokens = f->tokens, .cached_tokens = f->cached_tokens,
                              .has_pin = true, .is_pinned = f->is_pinned};
@@ -430,8 +419,9 @@ static bool contexts_on_file(void *ctx, const struct context_file *f)
     c->is_saved = true;
     c->tokens = f->tokens;
     c->cached_tokens = f->cached_tokens;
-    c->created_ms = contexts_here_ms(f->created_s, now_ms);
-    c->used_ms = contexts_here_ms(f->used_s, now_ms);
+    c->created_s = f->created_s;
+    c->used_s = f->used_s;
+    c->expires_s = f->expires_s;
     c->expires_ms = expires_ms;
     if (f->is_pinned)
         contexts_set_pin(s, c, &n);
@@ -452,7 +442,7 @@ void contexts_end(struct contexts *s, struct context *c, const struct contexts_n
         c->arena = *a;
         arena_init(a, 0);
         contexts_keep(c, rq);
-        c->created_ms = now_ms;
+        c->created_s = n->unix_ms / 1000;
         c->is_saved = true;
     }
     if (list_is_empty(&c->link) && !contexts_find(s, c->scope, c->id, false))
@@ -460,12 +450,14 @@ void contexts_end(struct contexts *s, struct context *c, const struct contexts_n
     if (n->tokens) { /* else nothing was computed */
         c->tokens = n->tokens;
         c->cached_tokens = n->cached_tokens;
-        c->used_ms = now_ms;
+        c->used_s = n->unix_ms / 1000;
     }
-    if (n->ttl_ms)
+    if (n->ttl_ms) {
         c->expires_ms = now_ms + n->ttl_ms;
+        c->expires_s = (n->unix_ms + n->ttl_ms) / 1000;
+    }
     contexts_set_pin(s, c, n);
-    contexts_store(s, c, now_ms);
+    contexts_store(s, c);
     contexts_drop(s, c);
 }
 
@@ -552,7 +544,7 @@ bool contexts_fork(struct contexts *s, const struct contexts_fork *f, struct con
     if (!contexts_put_before(c, rq, f->arena, e))
         return false;
     c->readers++;
-    c->used_ms = f->now_ms;
+    c->used_s = chrono_unix_ms(&chrono_real) / 1000;
     *out = c;
     return true;
 }
@@ -584,7 +576,7 @@ void contexts_write(struct contexts *s, const struct contexts_asker *who, int64_
                        str_eq(exchange_scope_root(c->scope), who->scope);
         if (!c->is_saved || !is_seen)
             continue;
-        contexts_row_of(c, now_ms, &row);
+        contexts_row_of(c, &row);
         dialect_contexts_put(&w, &row);
         pinned_tokens += row.is_pinned ? row.tokens : 0;
     }
@@ -604,7 +596,7 @@ bool contexts_write_one(struct contexts *s, const struct contexts_asker *who, st
     if (!c)
         return false;
     struct json_writer w = json_writer(out);
-    contexts_row_of(c, now_ms, &row);
+    contexts_row_of(c, &row);
     dialect_contexts_put(&w, &row);
     return true;
 }

@@ -52,7 +52,8 @@ bool contexts_is_public(const struct contexts *s, str id);
 struct contexts_new {
     str scope, id, model, content; /* copied; model: its own name */
     int64_t ttl_ms;                 /* 0: as it was */
-    uint32_t tokens, cached_tokens; /* by the prefill; not used by begin */
+    int64_t unix_ms;                /* when its prefill was done; not used by begin, as all below */
+    uint32_t tokens, cached_tokens; /* by the prefill */
     bool has_pin, is_pinned;        /* has_pin: the prefill was, or was not, one of its pin */
 };
 /* A prefill for it begins: *out is held until contexts_end. *is_known: it was saved before, with
@@ -71,7 +72,7 @@ BASE_USE_RESULT bool contexts_recall(struct contexts *s, const struct contexts_a
 /* What a prefill of its pin is called: one begins now. */
 str contexts_pin_name(struct context *c);
 /* What GET will say once it is saved. */
-void contexts_row(const struct context *c, const struct contexts_new *n, int64_t now_ms,
+void contexts_row(const struct context *c, const struct contexts_new *n,
                   struct dialect_contexts_row *out);
 /* It is prefilled, or need not be: saved, and its ttl begins. rq, as it was read, lies in a, whose
  * memory is taken over unless an equal one is there already. */

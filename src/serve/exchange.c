@@ -64,7 +64,8 @@ uint32_t exchange_set_count(const struct exchange_set *s) { return s->count; }
 static struct contexts_new exchange_context(const struct exchange *x)
 {
     const struct dialect_contexts_state *st = (const struct dialect_contexts_state *)x->st;
-    return (struct contexts_new){.ttl_ms = st->ttl_ms, .tokens = st->s.usage.prompt_tokens,
+    return (struct contexts_new){.ttl_ms = st->ttl_ms, .unix_ms = x->saved_unix_ms,
+                                 .tokens = st->s.usage.prompt_tokens,
                                  .cached_tokens = st->s.usage.cached_tokens,
                                  .has_pin = st->has_pin, .is_pinned = st->pin};
 }
@@ -285,8 +286,9 @@ static void exchange_save(struct exchange *x)
     struct dialect_contexts_state *st = (struct dialect_contexts_state *)x->st;
     if (!x->saves)
         return;
+    x->saved_unix_ms = chrono_unix_ms(&chrono_real); /* one moment for the reply and what is kept */
     struct contexts_new n = exchange_context(x);
-    contexts_row(x->saves, &n, loop_ms(), &st->row);
+    contexts_row(x->saves, &n, &st->row);
     x->is_saved = true;
 }
 

@@ -69,6 +69,7 @@ struct exchange {
     struct context *saves;   /* POST, PATCH /v1/contexts: the one; NULL otherwise */
     struct api_request kept; /* saves: rq as it was read, in arena */
     bool is_saved;           /* saves: prefilled */
+    int64_t saved_unix_ms;   /* then */
 };
 
 /* A large body, from the loop to a worker and back. */

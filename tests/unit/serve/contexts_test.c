@@ -25,7 +25,8 @@ static struct contexts *open_set(void)
 static struct contexts_new spec(const char *scope, const char *id, const char *content)
 {
     return (struct contexts_new){.scope = str_of(scope), .id = str_of(id), .model = STR("m"),
-                                 .content = str_of(content), .ttl_ms = 1000, .tokens = 40};
+                                 .content = str_of(content), .ttl_ms = 1000, .tokens = 40,
+                                 .unix_ms = chrono_unix_ms(&chrono_real)};
 }
 
 /* Saved at now_ms with messages of one text. */
