@@ -229,3 +229,25 @@ def test_a_drop_names_a_model_that_is_not_loaded_and_needs_admin(keyed):
     r = keyed.post("/v1/cache/drop", {"model": "other"}, headers=bearer("ops"))
     assert code(r) == (404, "model_not_found") and b"other is not loaded" in r.body
     assert keyed.post("/v1/cache/drop", {}, headers=bearer("one")).status == 403
+
+
+def test_what_a_request_or_its_agent_says_of_the_cache_holds(home):
+    text = 'agents:\n  "once*": {cache: drop}\n'
+    with serving(home, "-model", TINY, "-config", config(home, text)) as server:
+        turn = OWN + "drop"
+        assert ask(server, turn, "a", shoal={"cache": "drop"}) == 0
+        assert ask(server, turn, "once/1") == 0  # the one before left nothing
+        assert ask(server, turn, "a") == 0       # nor did the agent's
+        assert ask(server, turn, "a", shoal={"cache": "off"}) == 0
+        assert ask(server, turn, "once/1") > 300  # both may read what is there
+        assert ask(server, turn, "a", shoal={"cache": "drop"}) > 300
+        assert ask(server, turn, "once/1", shoal={"cache": "keep"}) > 300
+
+
+@pytest.mark.parametrize("how", ["shoal", "header", "top"])
+def test_max_context_of_a_request_is_its_limit_however_it_is_said(tiny, how):
+    body = {"model": "llama", "max_tokens": 1, "messages": [{"role": "user", "content": LONG}]}
+    headers = {"Shoal-Max-Context": "256"} if how == "header" else {}
+    body |= {"shoal": {"shoal": {"max_context": 256}}, "top": {"max_context": 256}}.get(how, {})
+    r = tiny.post("/v1/chat/completions", body, headers=headers)
+    assert code(r) == (400, "context_length_exceeded") and b"limit is 256" in r.body, r.body
