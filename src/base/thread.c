@@ -66,6 +66,7 @@ struct thread_worker {
     struct thread_pool *pool;
     pthread_t thread;
     uint32_t index;
+    int cpu; /* it is pinned to; -1: none. Copied: the caller's list may be gone when it starts */
 };
 
 struct thread_pool {
@@ -77,7 +78,6 @@ struct thread_pool {
     _Alignas(THREAD_LINE) struct thread_job job;
     uint32_t workers, started;
     int64_t spin_ns;
-    struct thread_pool_options options;
     bool is_busy;
     struct thread_worker *worker;
     struct thread_span *spans;
@@ -142,9 +142,8 @@ static void *thread_worker_run(void *ctx)
 {
     struct thread_worker *w = ctx;
     struct thread_pool *p = w->pool;
-    const struct thread_pool_options *o = &p->options;
-    if (o->cpus_count)
-        thread_pin(o->cpus[w->index % o->cpus_count]);
+    if (w->cpu >= 0)
+        thread_pin((uint16_t)w->cpu);
     for (unsigned seen = 0;;) {
         seen = thread_wait_epoch(p, seen);
         if (atomic_load(&p->is_closing))
@@ -245,10 +244,12 @@ void thread_pool_close(struct thread_pool *p)
     thread_pool_free(p);
 }
 
-static bool thread_pool_start(struct thread_pool *p, struct err *e)
+static bool thread_pool_start(struct thread_pool *p, const struct thread_pool_options *o,
+                              struct err *e)
 {
     for (uint32_t i = 1; i < p->workers; i++) {
-        p->worker[i] = (struct thread_worker){.pool = p, .index = i};
+        int cpu = o->cpus_count ? o->cpus[i % o->cpus_count] : -1;
+        p->worker[i] = (struct thread_worker){.pool = p, .index = i, .cpu = cpu};
         if (!thread_start(&p->worker[i].thread, "shoal-pool", thread_worker_run, &p->worker[i], e))
             return false;
         p->started++;
@@ -268,7 +269,6 @@ bool thread_pool_open(struct thread_pool **out, const struct thread_pool_options
     if (!p)
         return err_set(e, ERR_MEMORY, "threads: no memory for the pool");
     memset(p, 0, sizeof *p);
-    p->options = *o;
     p->workers = o->workers;
     p->spin_ns = 1000 * (int64_t)(o->spin_us ? o->spin_us : THREAD_SPIN_US);
     p->worker = calloc(n, sizeof *p->worker);
@@ -279,7 +279,7 @@ bool thread_pool_open(struct thread_pool **out, const struct thread_pool_options
     }
     memset(p->spans, 0, n * sizeof *p->spans);
     atomic_store(&p->state, THREAD_CLOSED);
-    if (!thread_pool_start(p, e)) {
+    if (!thread_pool_start(p, o, e)) {
         thread_pool_close(p);
         return false;
     }

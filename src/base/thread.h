@@ -39,6 +39,7 @@ struct thread_job {
     uint32_t chunks;
 };
 
+/* Nothing of o is looked at after it returns. */
 bool thread_pool_open(struct thread_pool **out, const struct thread_pool_options *o,
                       struct err *e) BASE_USE_RESULT;
 void thread_pool_close(struct thread_pool *p); /* joins; NULL is allowed */

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -187,6 +188,52 @@ static void test_a_full_queue_refuses_and_an_empty_one_times_out(void **state)
     thread_queue_close(q);
 }
 
+struct pinned {
+    unsigned cpu;
+    atomic_bool was_looked_at, is_elsewhere;
+};
+
+/* On any worker but the caller, which waits for one that looks. */
+static void look_where(void *ctx, uint32_t chunk, uint32_t worker)
+{
+    struct pinned *p = ctx;
+    cpu_set_t set;
+    (void)chunk;
+    int64_t end = chrono_ns(&chrono_real) + 10000000000;
+    while (worker == 0 && !atomic_load(&p->was_looked_at) && chrono_ns(&chrono_real) < end)
+        sched_yield();
+    if (worker == 0)
+        return;
+    bool is_there = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
+                    CPU_ISSET(p->cpu, &set);
+    if (!is_there)
+        atomic_store(&p->is_elsewhere, true);
+    atomic_store(&p->was_looked_at, true);
+}
+
+static void test_a_worker_is_pinned_though_the_list_of_cpus_is_gone(void **state)
+{
+    (void)state;
+    cpu_set_t set;
+    struct pinned seen = {0};
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    while (!CPU_ISSET(seen.cpu, &set))
+        seen.cpu++;
+    for (int round = 0; round < 20; round++) {
+        struct err e;
+        struct thread_pool *pool = NULL;
+        uint16_t cpus[] = {(uint16_t)seen.cpu};
+        const struct thread_pool_options o = {.workers = 4, .cpus = cpus, .cpus_count = 1};
+        assert_true(thread_pool_open(&pool, &o, &e));
+        cpus[0] = UINT16_MAX; /* the workers have hardly begun */
+        atomic_store(&seen.was_looked_at, false);
+        thread_parallel_for(pool, &(struct thread_job){look_where, &seen, 64});
+        thread_pool_close(pool);
+        assert_true(atomic_load(&seen.was_looked_at));
+        assert_false(atomic_load(&seen.is_elsewhere));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_workers_wake_after_they_fell_asleep),
         cmocka_unit_test(test_the_caller_waits_for_a_slow_chunk_of_another_worker),
         cmocka_unit_test(test_too_many_workers_are_refused_by_number),
+        cmocka_unit_test(test_a_worker_is_pinned_though_the_list_of_cpus_is_gone),
         cmocka_unit_test(test_a_queue_keeps_each_senders_order),
         cmocka_unit_test(test_a_full_queue_refuses_and_an_empty_one_times_out),
     };
