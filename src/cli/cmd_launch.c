@@ -274,11 +274,31 @@ static bool launch_menu_model(struct launch *l, struct err *e)
     return l->model.p || err_set(e, ERR_MEMORY, "launch: no memory");
 }
 
+/* The name that the server has for what the user called it: an alias, another case, ":latest". */
+static bool launch_ask_name(struct launch *l, str *out, struct err *e)
+{
+    struct buf path;
+    struct json v;
+    buf_init(&path, 4096);
+    buf_add_z(&path, "/v1/models/");
+    for (size_t i = 0; i < l->model.len; i++)
+        buf_printf(&path, "%%%02X", (unsigned)(unsigned char)l->model.p[i]);
+    struct daemon_question q = {.method = "GET", .path = path.p, .timeout_ms = LAUNCH_ASK_MS};
+    bool ok = !path.full ? launch_ask(l, &q, &v, e)
+                         : err_set(e, ERR_USAGE, "launch: -model: %zu bytes are no name",
+                                   l->model.len);
+    buf_deinit(&path);
+    if (ok)
+        *out = json_text(json_member(v, "id"), l->c->arena);
+    return ok;
+}
+
 /* Loads it, so that the first request of the agent does not wait, and asks how much it holds. */
 static bool launch_load(struct launch *l, struct err *e)
 {
     struct buf body;
     struct json v;
+    str id;
     buf_init(&body, 65536);
     struct json_writer w = json_writer(&body);
     json_open_object(&w);
@@ -291,16 +311,15 @@ static bool launch_load(struct launch *l, struct err *e)
                                    .body = buf_view(&body), .timeout_ms = LAUNCH_LOAD_MS};
     const struct daemon_question status = {.method = "GET", .path = "/v1/status",
                                            .timeout_ms = LAUNCH_ASK_MS};
-    bool ok = launch_ask(l, &load, &v, e) && launch_ask(l, &status, &v, e);
+    bool ok = launch_ask(l, &load, &v, e) && launch_ask_name(l, &id, e) &&
+              launch_ask(l, &status, &v, e);
     buf_deinit(&body);
     if (!ok)
         return false;
     for (struct json_walk m = json_walk(json_member(v, "models")); json_next(&m);) {
         str name = json_text(json_member(m.value, "name"), l->c->arena);
-        int64_t context;
-        if ((str_eq_nocase(name, l->model) || !l->context) &&
-            json_i64(json_member(m.value, "context"), &context))
-            l->context = context;
+        if (str_eq(name, id))
+            (void)json_i64(json_member(m.value, "context"), &l->context);
     }
     return l->context > 0 ||
            err_set(e, ERR_UPSTREAM, "launch: the server does not tell the model's context");

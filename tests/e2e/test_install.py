@@ -188,6 +188,23 @@ def test_claude_gets_address_model_and_true_context(shoal, model, server, agents
     assert [m["name"] for m in loaded] == ["tiny"]  # before the agent's first request
 
 
+def test_the_context_told_is_that_of_the_model_whatever_else_is_loaded(shoal, model, home, agents):
+    os.symlink(TINY, home / ".shoal" / "models" / "aaa.gguf")
+    config = home / "c.yaml"
+    config.write_text("models: {tiny: {ctx: 640, aliases: [small, a/b]}}\n"
+                      "engine: {resident: 2}\n")
+    with serving(home, "-ctx", "1024", "-slots", "2", "-config", str(config)) as server:
+        for name in ("aaa", "tiny"):
+            assert server.post("/api/generate", {"model": name}).status == 200
+        loaded = server.get("/v1/status").json()["models"]
+        assert {m["name"]: m["context"] for m in loaded} == {"aaa": 1024, "tiny": 640}
+        for name in ("tiny", "tiny:latest", "TINY", "small", "a/b"):
+            done = shoal("launch", "env", "-model", name, "-addr", f"127.0.0.1:{server.port}",
+                         env=agents)
+            assert done.returncode == 0, done.stderr
+            assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS='640'" in done.stdout, (name, done.stdout)
+
+
 def test_codex_gets_a_provider_by_arguments(shoal, model, server, agents):
     done = shoal("launch", "-model", model, "-addr", server.address, "codex", "--", "exec", "hi",
                  env=agents)
@@ -236,6 +253,33 @@ def test_what_is_missing_is_named(shoal, model, server, agents, tmp_path):
 
 def commands(shoal):
     return re.findall(r"^  (\S+) +\S", shoal("help").stdout, re.M)
+
+
+def sh(*argv, cwd):
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=cwd,
+                          env={"HOME": str(cwd), "PATH": os.environ["PATH"], "TERM": "dumb"})
+    assert (done.returncode, done.stderr) == (0, ""), (argv, done.stderr)
+    return done.stdout
+
+
+def test_the_shells_themselves_take_the_completions(shoal, tmp_path):
+    for shell, name in (("bash", "shoal"), ("zsh", "_shoal"), ("fish", "shoal.fish")):
+        (tmp_path / name).write_text(shoal("completion", shell).stdout)
+        assert sh(shell, "-n", name, cwd=tmp_path) == ""
+    text = sh("bash", "-c", "source ./shoal; complete -p shoal", cwd=tmp_path)
+    assert text.split()[-2:] == ["_shoal", "shoal"]
+    text = sh("zsh", "-f", "-c", "fpath=($PWD $fpath); autoload -U compinit; compinit -u -d dump; "
+              "print $_comps[shoal]; autoload +X _shoal; whence -w _shoal", cwd=tmp_path)
+    assert text == "_shoal\n_shoal: function\n"
+    ask = "source shoal.fish; complete -C 'shoal pul'; complete -C 'shoal pull -mm'"
+    text = sh("fish", "-N", "-c", ask, cwd=tmp_path)
+    assert [line.split("\t")[0] for line in text.splitlines()] == ["pull", "-mmproj"]
+
+
+def test_the_manual_page_is_set_without_a_warning(shoal, tmp_path):
+    (tmp_path / "shoal.1").write_text(shoal("man").stdout)
+    text = sh("groff", "-man", "-Tutf8", "-ww", "-P-cbou", "shoal.1", cwd=tmp_path)
+    assert "NAME\n       shoal - serves" in text and "-connections" in text
 
 
 def test_completions_know_every_command_and_flag(shoal, tmp_path):
