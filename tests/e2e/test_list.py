@@ -1,8 +1,10 @@
 """`shoal list`, docs/BEHAVIOUR.md 2.2, 4.1 to 4.3."""
 import json
 import os
+import subprocess
 import time
 
+from conftest import SHOAL
 from server import TINY, serving
 
 
@@ -65,6 +67,40 @@ def test_D08_three_corrupt_files_among_thirty_cost_nobody_anything(shoal, home):
                    "options": {"num_predict": 2, "temperature": 0}}
             assert server.post("/api/generate", ask).status == 200
         assert server.get("/health").status == 200
+
+
+def test_a_model_that_is_being_written_is_broken_until_it_is_whole(shoal, home):
+    def why():
+        return json.loads(shoal("list", "-json").stdout)["models"][0]["broken"]
+
+    with open(TINY, "rb") as f:
+        whole = f.read()
+    with open(store(home) / "m.gguf", "wb") as f:
+        assert "is empty (0 bytes)" in why()
+        for end in (1000, len(whole) // 2, len(whole) - 1):
+            f.write(whole[f.tell():end])
+            f.flush()
+            assert why()
+        f.write(whole[-1:])
+        f.flush()
+        assert why() is None
+
+
+def test_a_store_that_cannot_be_written_is_listed_all_the_same(home):
+    """Read-only, then full: the record of checked files is a help, nothing more."""
+    script = (f'm="{store(home)}"; mount -t tmpfs -o size=16m none "$m" && '
+              f'cp {TINY} "$m/tiny.gguf" && mount -o remount,ro "$m" && {SHOAL} list && '
+              f'mount -o remount,rw "$m" && (cat /dev/zero >"$m/fill"; {SHOAL} list && '
+              'ls -A "$m")')
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
+    done = subprocess.run([*unshare, "sh", "-c", script], capture_output=True, text=True,
+                          timeout=60, check=False,
+                          env={"HOME": str(home), "PATH": os.environ["PATH"]})
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["NAME", "tiny", "NAME", "tiny", "fill",
+                                                   "tiny.gguf"], done
+    assert all(line.endswith("shoal") for line in lines if line.startswith("tiny "))
+    assert done.stderr == "cat: write error: No space left on device\n"
 
 
 def test_names_cannot_steer_the_terminal(shoal, home):

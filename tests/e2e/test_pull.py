@@ -1,5 +1,5 @@
 """`shoal pull` against a hub on loopback whose faults are scripted: docs/BEHAVIOUR.md 4.4, 4.5."""
-import hashlib
+import json
 import os
 import pty
 import random
@@ -431,6 +431,18 @@ def test_a_connection_that_stands_still_is_given_up(pull, hub, store, fault):
     begun = time.monotonic()
     check_done(pull("o/r", SHOAL_HUB_IDLE="300ms"), store)
     assert time.monotonic() - begun < 15
+
+
+def test_a_network_that_goes_away_and_comes_back_costs_little(home):
+    """Not a fault of a server: the interface itself is down, for less and for more than we wait."""
+    alone = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
+    done = subprocess.run([*alone, sys.executable, os.path.join(ROOT, "tests", "hub", "cut.py"),
+                           SHOAL, str(home)], capture_output=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["code"], told["right"], told["was_cut"]) == (0, True, True), told
+    assert told["left"] == [".pulled", "m.gguf"]
+    assert "trying again in" in told["errors"] and told["asked"] < 1.9, told
 
 
 @pytest.mark.parametrize("fault,text", [
