@@ -110,8 +110,21 @@ static struct cuda_attn_args cuda_attend_args(const struct prepared *p, const st
     };
 }
 
-/* A kernel for parts of rows, then attn_merge. Rows go in slices whose parts fit the part buffer;
- * slices change no bit. g: all but its z, the rows. */
+/* The same from row `first` on. */
+static struct cuda_attn_args cuda_attend_from(const struct cuda_attn_args *all, struct op_attn n,
+                                              uint32_t first)
+{
+    struct cuda_attn_args a = *all;
+    a.rows -= first;
+    a.out += (size_t)first * n.heads * n.dv * 4;
+    a.pos += first * 4ul;
+    a.seq += first * 4ul;
+    a.q.p += (size_t)first * a.q.stride * 4;
+    return a;
+}
+
+/* A kernel for parts of the first rows, then attn_merge. Rows go in slices whose parts fit the part
+ * buffer; slices change no bit. g: all but its z, the rows. */
 static bool cuda_attend_parts(struct prepared *p, uint32_t index, cuda_function part,
                               struct cuda_grid g, const struct cuda_attn_args *all,
                               struct err *e)
@@ -121,15 +134,11 @@ static bool cuda_attend_parts(struct prepared *p, uint32_t index, cuda_function 
     size_t row_size = (size_t)n.heads * all->blocks * (n.dv + 2) * 4;
     uint32_t slice = (uint32_t)base_max(1, p->part_size / row_size);
     struct cuda_act_args act = {0};
-    if (n.heads * n.dv % 256 == 0)
+    if (n.heads * n.dv % 256 == 0 && all->rows == p->shape.rows)
         act = cuda_mul_fuse_act(p, index, o->out[0]);
-    for (uint32_t first = 0; first < p->shape.rows; first += slice) {
-        struct cuda_attn_args a = *all;
-        a.rows = g.z = (uint32_t)base_min(slice, p->shape.rows - first);
-        a.out += (size_t)first * n.heads * n.dv * 4;
-        a.pos += first * 4ul;
-        a.seq += first * 4ul;
-        a.q.p += (size_t)first * a.q.stride * 4;
+    for (uint32_t first = 0; first < all->rows; first += slice) {
+        struct cuda_attn_args a = cuda_attend_from(all, n, first);
+        a.rows = g.z = (uint32_t)base_min(slice, all->rows - first);
         if (act.q)
             a.act = cuda_attend_act_rows(act, first);
         if (!cuda_run_launch(p, part, g, &a, e) ||
@@ -140,18 +149,26 @@ static bool cuda_attend_parts(struct prepared *p, uint32_t index, cuda_function 
     return true;
 }
 
-/* Heads of 64 and 128 columns: several rows of a sequence share its K and V, else a block a row. */
+/* Heads of 64 and 128 columns: rows that are alone in their sequence, and all where there are few
+ * for each, have a block per row; those of a prompt share its K and V, and would wait for sequence
+ * after sequence in a tile of rows that have nothing in common. */
 static bool cuda_attend_rows(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
 {
     struct op_attn n = o->a.attn;
     const struct cuda_kernels *k = &p->d->k;
     struct cuda_attn_args a = cuda_attend_args(p, o, CUDA_ATTEND_BLOCK);
-    if (p->shape.rows > 2 * p->shape.seqs) {
+    const uint32_t alone = a.rows > 2 * p->shape.seqs ? p->shape.singles : a.rows;
+    if (alone < a.rows) {
         uint32_t each = CUDA_ATTEND_ROWS / (n.heads / n.kv_heads);
-        struct cuda_grid g = cuda_run_grid(n.kv_heads, (a.rows + each - 1) / each, 256);
+        struct cuda_attn_args rest = cuda_attend_from(&a, n, alone);
+        struct cuda_grid g = cuda_run_grid(n.kv_heads, (rest.rows + each - 1) / each, 256);
         g.shared = cuda_kernels_attend_rows_size(n.dk);
-        return cuda_run_launch(p, n.dk == 64 ? k->attend_rows_64 : k->attend_rows_128, g, &a, e);
+        if (!cuda_run_launch(p, n.dk == 64 ? k->attend_rows_64 : k->attend_rows_128, g, &rest, e))
+            return false;
     }
+    if (alone == 0)
+        return true;
+    a.rows = alone;
     struct cuda_grid g = cuda_run_grid(a.blocks, n.kv_heads, 128);
     g.shared = cuda_kernels_attend_part_size(n.dk);
     return cuda_attend_parts(p, index, n.dk == 64 ? k->attend_part_64 : k->attend_part_128, g,

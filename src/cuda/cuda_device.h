@@ -62,6 +62,7 @@ struct device {
 /* What decides the launches of a step; a graph serves all steps of its shape. */
 struct cuda_shape {
     uint32_t rows, outs, seqs, page_stride, flags;
+    uint32_t singles; /* rows at the front that are their sequences' only ones */
 };
 
 struct cuda_graph_entry {

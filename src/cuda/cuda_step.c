@@ -69,7 +69,7 @@ static uint32_t cuda_step_pages_max(const struct prepared *p)
 static size_t cuda_step_inputs_size(const struct prepared *p)
 {
     const struct step_limits *m = &p->limits;
-    struct cuda_shape s = {m->rows_max, m->outs_max, m->seqs_max, cuda_step_pages_max(p), 1};
+    struct cuda_shape s = {m->rows_max, m->outs_max, m->seqs_max, cuda_step_pages_max(p), 1, 0};
     return cuda_step_inputs(p, s).size + 16 + CUDA_ADJUST_MAX * sizeof(struct cuda_adjust);
 }
 
@@ -293,6 +293,15 @@ static uint32_t cuda_step_page_stride(const struct step *s)
     return most;
 }
 
+/* Rows of a sequence stand side by side. */
+static uint32_t cuda_step_singles(const struct step *s)
+{
+    uint32_t n = 0;
+    while (n < s->rows && (n + 1 == s->rows || s->seq[n + 1] != s->seq[n]))
+        n++;
+    return n;
+}
+
 static void cuda_step_fill_pages(struct prepared *p, const struct step *s)
 {
     for (uint32_t g = 0; g < p->d->layout.groups_count; g++) {
@@ -352,7 +361,7 @@ static bool cuda_step_copy_pages(struct prepared *p, const struct step *s, struc
 static bool cuda_step_same(struct cuda_shape a, struct cuda_shape b)
 {
     return a.rows == b.rows && a.outs == b.outs && a.seqs == b.seqs &&
-           a.page_stride == b.page_stride && a.flags == b.flags;
+           a.page_stride == b.page_stride && a.flags == b.flags && a.singles == b.singles;
 }
 
 static struct cuda_graph_entry *cuda_step_find(struct prepared *p)
@@ -428,8 +437,14 @@ bool cuda_step_submit(struct device *d, struct prepared *p, const struct step *s
     if (s->adjust_count > CUDA_ADJUST_MAX)
         return err_set(e, ERR_LIMIT, "cuda: %u logit adjustments in a step, at most %u",
                        s->adjust_count, CUDA_ADJUST_MAX);
-    p->shape =
-        (struct cuda_shape){s->rows, s->outs, s->seqs, cuda_step_page_stride(s), s->mask ? 1 : 0};
+    p->shape = (struct cuda_shape){
+        .rows = s->rows,
+        .outs = s->outs,
+        .seqs = s->seqs,
+        .page_stride = cuda_step_page_stride(s),
+        .flags = s->mask ? 1 : 0,
+        .singles = cuda_step_singles(s),
+    };
     p->at = cuda_step_inputs(p, p->shape);
     cuda_step_fill(p, s);
     size_t size = p->at.size + 16 + s->adjust_count * sizeof(struct cuda_adjust);

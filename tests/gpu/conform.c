@@ -156,32 +156,36 @@ struct piece {
     uint32_t first, rows, seq;
 };
 
-/* Rows of a sequence, sampled as pick says; NULL: greedily. */
-static bool submit(struct conform_run *r, struct piece of, const struct conform_pick *pick,
-                   struct step_out *answer, struct err *e)
+/* Rows of one sequence or of two, sampled as pick says; NULL: greedily. */
+static bool submit(struct conform_run *r, const struct piece *of, uint32_t count,
+                   const struct conform_pick *pick, struct step_out *answer, struct err *e)
 {
-    uint32_t first = of.first, rows = of.rows, seq = of.seq;
     int32_t ids[CONFORM_ROWS], pos[CONFORM_ROWS];
-    uint16_t seqs[CONFORM_ROWS] = {0};
-    uint32_t outs[CONFORM_ROWS], pages[CONFORM_PAGES], len = first + rows;
+    uint16_t seqs[CONFORM_ROWS];
+    uint32_t outs[CONFORM_ROWS], pages[CONFORM_SEQS * CONFORM_PAGES], len[CONFORM_SEQS], rows = 0;
     struct sample_row sample[CONFORM_ROWS];
-    for (uint32_t i = 0; i < rows; i++) {
-        pos[i] = (int32_t)(first + i);
-        ids[i] = (int32_t)((first + i) % CONFORM_ROWS);
-        outs[i] = i;
-        sample[i] = pick ? pick->rows[i] : (struct sample_row){.typical_p = 1, .top_p = 1};
+    for (uint32_t n = 0; n < count; n++) {
+        for (uint32_t i = 0; i < of[n].rows; i++, rows++) {
+            pos[rows] = (int32_t)(of[n].first + i);
+            ids[rows] = (int32_t)((of[n].first + i) % CONFORM_ROWS);
+            outs[rows] = rows;
+            seqs[rows] = (uint16_t)n;
+            sample[rows] =
+                pick ? pick->rows[rows] : (struct sample_row){.typical_p = 1, .top_p = 1};
+        }
+        len[n] = of[n].first + of[n].rows;
+        for (uint32_t i = 0; i < CONFORM_PAGES; i++) /* scattered on purpose */
+            pages[n * CONFORM_PAGES + i] = (CONFORM_PAGES - 1 - i) * CONFORM_SEQS + of[n].seq;
     }
-    for (uint32_t i = 0; i < CONFORM_PAGES; i++) /* scattered on purpose */
-        pages[i] = (CONFORM_PAGES - 1 - i) * CONFORM_SEQS + seq;
     struct step s = {.rows = rows,
-                     .seqs = 1,
+                     .seqs = count,
                      .outs = rows,
                      .ids = ids,
                      .pos = pos,
                      .seq = seqs,
                      .out_rows = outs,
                      .sample = sample};
-    s.kv.len = &len;
+    s.kv.len = len;
     for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) {
         s.kv.pages[g] = pages;
         s.kv.pages_max[g] = CONFORM_PAGES;
@@ -197,18 +201,15 @@ bool conform_sample(struct conform_run *r, const struct conform_pick *pick, int3
                     struct err *e)
 {
     struct step_out answer;
-    if (!submit(r, (struct piece){0, CONFORM_ROWS, 0}, pick, &answer, e))
+    if (!submit(r, &(struct piece){0, CONFORM_ROWS, 0}, 1, pick, &answer, e))
         return false;
     memcpy(ids, answer.ids, CONFORM_ROWS * sizeof *ids);
     return true;
 }
 
-bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
-                  uint32_t seq, float *out, struct err *e)
+static bool take(struct conform_run *r, const struct conform *c, const struct step_out *answer,
+                 uint32_t rows, float *out, struct err *e)
 {
-    struct step_out answer;
-    if (!submit(r, (struct piece){first, rows, seq}, NULL, &answer, e))
-        return false;
     for (uint32_t i = 0; i < rows; i++) {
         float *row = out + (size_t)i * c->plan.vocab;
         if (!r->b->logits_row(r->d, r->p, i, row, e))
@@ -217,9 +218,26 @@ bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first
         for (uint32_t v = 1; v < c->plan.vocab; v++)
             if (row[v] > row[best])
                 best = (int32_t)v;
-        if (answer.ids[i] != best)
+        if (answer->ids[i] != best)
             return err_set(e, ERR_INTERNAL, "row %u: sampled %d, the largest logit is %d", i,
-                           answer.ids[i], best);
+                           answer->ids[i], best);
     }
     return true;
+}
+
+bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
+                  uint32_t seq, float *out, struct err *e)
+{
+    struct step_out answer;
+    return submit(r, &(struct piece){first, rows, seq}, 1, NULL, &answer, e) &&
+           take(r, c, &answer, rows, out, e);
+}
+
+bool conform_beside(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
+                    float *out, struct err *e)
+{
+    const struct piece of[] = {{first, 1, 1}, {0, rows, 0}};
+    struct step_out answer;
+    return submit(r, of, countof(of), NULL, &answer, e) &&
+           take(r, c, &answer, 1 + rows, out, e);
 }

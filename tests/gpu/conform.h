@@ -54,6 +54,11 @@ void conform_close(struct conform_run *r);
 bool conform_step(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
                   uint32_t seq, float *out, struct err *e);
 
+/* One step for two: row `first` of sequence 1, which is alone in it, and beside it the rows from 0
+ * on of sequence 0. out[1 + rows][vocab]. */
+bool conform_beside(struct conform_run *r, const struct conform *c, uint32_t first, uint32_t rows,
+                    float *out, struct err *e);
+
 /* How the rows are sampled, and what is added to their logits first. */
 struct conform_pick {
     struct sample_row rows[CONFORM_ROWS];

@@ -180,6 +180,12 @@ static bool compare(const struct conform_case *k, struct conform *c, struct conf
     if (ok)
         report(k, "bits that differ in other company",
                memcmp(part, all, at * row * sizeof(float)) != 0, 0);
+    ok = ok && conform_beside(&gpu, c, at - 1, CONFORM_ROWS - 1, part, e);
+    if (ok)
+        report(k, "bits that differ beside a decoder",
+               memcmp(part, all + (at - 1) * row, row * sizeof *part) != 0 ||
+                   memcmp(part + row, all, (CONFORM_ROWS - 1) * row * sizeof *part) != 0,
+               0);
     conform_close(&cpu);
     conform_close(&gpu);
     free(want);
@@ -288,23 +294,29 @@ static void run(const struct conform_case *k)
     conform_deinit(&base);
 }
 
+/* Every shape of a product, its weights of type t. */
+static void run_products(enum qtype t)
+{
+    static const uint32_t outs[] = {16, 100, 257}, many = 17000;
+    for (size_t i = 0; i < countof(outs); i++) {
+        run(&(struct conform_case){"matmul", build_matmul, &outs[i], 512, t, 1});
+        if (i == 0 && quant_table[t].block_elems == 32)
+            run(&(struct conform_case){"matmul", build_matmul, &outs[1], 2080, t, 1});
+    }
+    run(&(struct conform_case){"qkv", build_qkv, NULL, 2560, t, 1});
+    if (t == QTYPE_BF16 || t == QTYPE_Q4_K) /* more tiles than there are blocks */
+        run(&(struct conform_case){"matmul", build_matmul, &many, 768, t, 1});
+    static const struct op_glu silu = {.kind = OP_ACT_SILU, .alpha = 1};
+    static const struct op_glu gelu = {.kind = OP_ACT_GELU_TANH, .alpha = 1};
+    run(&(struct conform_case){"matmul_glu", build_glu, t % 2 ? &silu : &gelu, 768, t, 1});
+}
+
 int main(int argc, char **argv)
 {
     only = argc > 1 ? argv[1] : NULL;
-    static const uint32_t outs[] = {16, 100, 257}, groups[] = {1, 4};
-    for (int t = 0; t < QTYPE_WEIGHT_COUNT; t++) {
-        for (size_t i = 0; i < countof(outs); i++) {
-            run(&(struct conform_case){"matmul", build_matmul, &outs[i], 512, (enum qtype)t, 1});
-            if (i == 0 && quant_table[t].block_elems == 32)
-                run(&(struct conform_case){"matmul", build_matmul, &outs[1], 2080, (enum qtype)t,
-                                           1});
-        }
-        run(&(struct conform_case){"qkv", build_qkv, NULL, 2560, (enum qtype)t, 1});
-        static const struct op_glu silu = {.kind = OP_ACT_SILU, .alpha = 1};
-        static const struct op_glu gelu = {.kind = OP_ACT_GELU_TANH, .alpha = 1};
-        run(&(struct conform_case){"matmul_glu", build_glu, t % 2 ? &silu : &gelu, 768,
-                                   (enum qtype)t, 1});
-    }
+    static const uint32_t groups[] = {1, 4};
+    for (int t = 0; t < QTYPE_WEIGHT_COUNT; t++)
+        run_products((enum qtype)t);
     for (size_t i = 0; i < countof(groups); i++)
         run(&(struct conform_case){"rms_norm", build_norm, &groups[i], 576, QTYPE_F32, 2});
     run(&(struct conform_case){"layer_norm", build_layer_norm, NULL, 384, QTYPE_F32, 2});
