@@ -22,7 +22,7 @@
 #define CUDA_GRAPH_ROWS_MAX 256 /* more rows: the launches cost nothing beside the work */
 /* Fewer meet a weight: stream.cuh is faster. */
 #define CUDA_GEMM_COLUMNS_MIN 9
-#define CUDA_GEMM_BF16_COLUMNS_MIN 33
+#define CUDA_GEMM_BF16_COLUMNS_MIN 28
 #define CUDA_STAGES 2
 
 /* A pinned piece of host memory on its way to the device. */
