@@ -7,7 +7,10 @@
 
 #include "chat/output.h"
 
-enum { THINKING = 1, ANSWER = 2, ONE_CALL = 4, IS_CUT = 8, NO_TOOLS = 16, STOPS = 32, THINK = 64 };
+enum {
+    THINKING = 1, ANSWER = 2, ONE_CALL = 4, IS_CUT = 8, NO_TOOLS = 16, STOPS = 32, THINK = 64,
+    HAS_FORMAT = 128
+};
 
 struct state {
     struct buf said, args;
@@ -95,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const struct api_tool list[] = {
         {.name = STR_INIT("get_weather"), .allowed = true,
          .schema = STR_INIT("{\"properties\": {\"city\": {\"type\": \"string\"}, "
+                            "\"tags\": {\"type\": \"array\"}, "
                             "\"days\": {\"type\": [\"integer\", \"null\"]}}}")},
         {.name = STR_INIT("noargs"), .allowed = true}};
     static const str stops[] = {STR_INIT("stop"), STR_INIT("\n\n\n")};
@@ -117,6 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .format = {&output_table_rows[data[0] % output_table_count],
                    o & THINK ? &output_table_thinks[data[0] % output_table_thinks_count] : NULL},
         .tools = o & NO_TOOLS ? NULL : &tools, .one_call = o & ONE_CALL,
+        .has_format = o & HAS_FORMAT,
         .begin = o & THINKING ? OUTPUT_BEGIN_THINKING
                  : o & ANSWER ? OUTPUT_BEGIN_ANSWER : OUTPUT_BEGIN_FRESH,
         .stops = stops, .stops_count = o & STOPS ? countof(stops) : 0};
