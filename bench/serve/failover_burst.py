@@ -23,8 +23,9 @@ import threading
 import time
 import urllib.parse
 
-from serve import SHOAL, serving
+from serve import ROOT, serving
 
+SHOAL = os.path.join(ROOT, "build", "shoal")
 LIMIT_S = 1.0
 GOAL = 1.2
 CONFIG = """\

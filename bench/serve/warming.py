@@ -19,8 +19,8 @@ import time
 import urllib.parse
 import urllib.request
 
-from failover_burst import stub
-from serve import SHOAL, serving
+from failover_burst import SHOAL, stub
+from serve import serving
 
 CONFIG = """\
 legs:

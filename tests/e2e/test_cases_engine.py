@@ -1,15 +1,13 @@
 """Cases of CASES.md E and G about one engine under many clients: who waits for whom, loads and
 unloads in between, a watchdog that knows work from standstill. The id is in the name."""
 import concurrent.futures
-import os
 import random
-import signal
 import threading
 import time
 
 import pytest
 
-from server import CODER, REAL, serving, wait_until
+from server import REAL, serving, wait_until
 from test_serve_models import complete, fill_store
 
 CHAT = "/v1/chat/completions"
@@ -115,34 +113,6 @@ def test_E24_requests_at_the_moment_of_an_idle_unload_never_fail(models):
                         if m.get("pid"))
             time.sleep(0.07 + draw.random() * 0.1)
         assert len(pids) > 3, "the model never left"
-
-
-def test_G21_a_load_that_moves_is_waited_for_one_that_stands_still_is_tried_again(tmp_path):
-    """The child is stopped again and again while it loads: far longer than the limit in all, never
-    so long at once. Then it stands still, and then it is killed: each time it comes back."""
-    limit = 3
-    with serving(tmp_path, "-model", CODER, "-ctx", "1024", ready=False,
-                 env={"SHOAL_DEADLINES_LOAD_STALL": f"{limit}s"}) as server:
-        def row():
-            return next(iter(server.get("/v1/status").json()["models"]), {"pid": 0, "state": ""})
-
-        wait_until(lambda: row()["pid"])
-        begun, stops = time.monotonic(), 0
-        while row()["state"] == "loading" and time.monotonic() - begun < 2.5 * limit:
-            os.kill(row()["pid"], signal.SIGSTOP)
-            time.sleep(limit / 4)
-            os.kill(row()["pid"], signal.SIGCONT)
-            time.sleep(0.06)
-            stops += 1
-        assert time.monotonic() - begun > 2 * limit and stops > 5, "the load was over too soon"
-        wait_until(lambda: row()["state"] == "loaded", 60)
-        assert row()["restarts"] == 0
-        pid = row()["pid"]
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: row()["pid"] not in (0, pid), 20)
-        os.kill(row()["pid"], signal.SIGSTOP)  # the next one stands still in its load
-        assert ask(server, "Say hello.", max_tokens=2).status == 200
-        assert row()["restarts"] >= 2 and row()["state"] == "loaded"
 
 
 def test_G20_arrivals_of_three_models_are_grouped_into_three_swaps(models):
