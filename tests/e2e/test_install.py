@@ -1,13 +1,17 @@
 """`install`, `uninstall`, `launch`, completions and the manual page: docs/BEHAVIOUR.md 2.2."""
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import stat
 import subprocess
+import time
 
 import pytest
 
+from conftest import SHOAL
 from server import TINY, serving
 
 SYSTEMCTL = """#!/usr/bin/env python3
@@ -233,6 +237,64 @@ def test_pi_and_hermes_get_the_openai_variables(shoal, model, server, agents):
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[:2] == ["arg --model", "arg tiny"]
         assert f"OPENAI_BASE_URL=http://{server.address}/v1" in done.stdout
+
+
+class Terminal:
+    """A command whose terminal is ours: what it shows, what is typed."""
+
+    def __init__(self, args, env):
+        self.main, side = pty.openpty()
+        self.run = subprocess.Popen([SHOAL, *args], env=env, stdin=side, stdout=side, stderr=side)
+        os.close(side)
+        self.seen = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.run.kill()
+        self.run.wait()
+        os.close(self.main)
+
+    def wait_for(self, text, seconds=60):
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end and self.read(), self.seen
+
+    def read(self):
+        if not select.select([self.main], [], [], 1)[0]:
+            return True
+        try:
+            more = os.read(self.main, 65536).decode().replace("\r", "")
+        except OSError:  # what a terminal says at its end
+            more = ""
+        self.seen += more
+        return bool(more)
+
+    def type(self, text):
+        os.write(self.main, text.encode())
+
+
+def test_on_a_terminal_menus_offer_what_is_there(model, agents, home):
+    for name in ("nomic-embed-text", "aaa"):
+        os.symlink(TINY, home / ".shoal" / "models" / f"{name}.gguf")
+    os.remove(os.path.join(agents["PATH"].split(":")[0], "codex"))
+    env = {"HOME": str(home), "LC_ALL": "C.UTF-8", "TERM": "xterm", **agents}
+    with serving(home, "-ctx", "1024") as server:
+        assert server.post("/api/generate", {"model": "tiny"}).status == 200
+        with Terminal(["launch", "-addr", f"127.0.0.1:{server.port}"], env) as on:
+            on.wait_for("number (1-3): ")
+            assert on.seen.split("number")[0].split("\n")[:-1] == [
+                "  1  Claude Code", "  2  Pi (best effort)", "  3  Hermes (best effort)"]
+            on.type("9\n")  # asked again
+            on.wait_for("number (1-3): 9\nnumber (1-3): ")
+            on.type("1\n")
+            on.wait_for("number (1-2): ")
+            assert on.seen.split("number (1-3): 1\n")[1].split("number")[0] == \
+                "  1  tiny\n  2  aaa\n"
+            on.type("1\n")
+            on.wait_for("ANTHROPIC_MODEL=tiny\n")
+            assert on.run.wait(60) == 0
 
 
 def test_what_is_missing_is_named(shoal, model, server, agents, tmp_path):
