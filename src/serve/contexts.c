@@ -361,28 +361,28 @@ static void contexts_store(struct contexts *s, const struct context *c)
         contexts_disk_put(s->disk, &f);
 }
 
-/* Read as if it had just been sent. False: what was a context is none for this program. */
+/* Read as if it had just been sent. False: ERR_LIMIT, there was no memory to tell; or what was a
+ * context is none for this program. */
 static bool contexts_read_content(struct contexts *s, const struct context_file *f,
-                                  struct arena *a, struct api_request *rq, str *content)
+                                  struct arena *a, struct api_request *rq, str *content,
+                                  struct api_error *e)
 {
     struct dialect_contexts_state *st = calloc(1, dialect_contexts.state_size);
-    struct api_error e = {0};
     const struct dialect_in in = {.path = &dialect_contexts.paths[0],
                                   .body = arena_copy(a, f->content),
                                   .request_id = STR("req_restored"), .limits = s->o.limits};
     if (!st || !in.body.p) {
         free(st);
-        return false;
+        return api_error_set(e, ERR_LIMIT, NULL, STR(""), "no memory for its %zu bytes",
+                             f->content.len);
     }
     st->s.dialect = &dialect_contexts;
-    bool ok = dialect_contexts.read_request(rq, &st->s, &in, a, &e);
+    bool ok = dialect_contexts.read_request(rq, &st->s, &in, a, e);
     if (ok && s->o.models)
         models_leg_fill(s->o.models, rq, a);
     *content = st->content;
     dialect_state_deinit(&st->s);
     free(st);
-    if (!ok)
-        log_warn("contexts: %.*s is forgotten: %s", STR_ARG(f->id), e.err.text);
     return ok;
 }
 
@@ -403,16 +403,16 @@ static bool contexts_on_file(void *ctx, const struct context_file *f)
         return false;
     arena_init(&a, 8 * f->content.len + ((size_t)1 << 20));
     struct context *c = NULL;
-    if (!contexts_read_content(s, f, &a, &rq, &n.content)) {
-        arena_deinit(&a);
-        return false;
-    }
-    if (contexts_check_room(s, &n, &e))
-        c = contexts_add(s, &n);
+    bool is_read = contexts_read_content(s, f, &a, &rq, &n.content, &e);
+    bool has_room = is_read && contexts_check_room(s, &n, &e);
+    if (has_room && !(c = contexts_add(s, &n)))
+        err_set(&e.err, ERR_LIMIT, "no memory for its names");
     if (!c) { /* a later start may have room */
-        log_warn("contexts: %.*s stays on the disk: %s", STR_ARG(f->id), e.err.text);
+        bool stays = is_read || e.err.code == ERR_LIMIT;
+        log_warn("contexts: %.*s %s: %s", STR_ARG(f->id),
+                 stays ? "stays on the disk" : "is forgotten", e.err.text);
         arena_deinit(&a);
-        return true;
+        return stays;
     }
     c->arena = a;
     contexts_keep(c, &rq);
