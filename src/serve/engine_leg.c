@@ -496,10 +496,11 @@ static void engine_leg_cancel(void *self, uint64_t id)
     struct engine_leg_request *r = engine_leg_find(l, id);
     if (!r)
         return;
-    /* Behind its SUBMIT: a control frame would overtake what is still queued. */
+    /* Behind its SUBMIT: a control frame would overtake what is still queued. One that this child
+     * has answered is no longer; of one that began with an earlier child that is not known. */
     struct api_frame f = {.kind = API_FRAME_CANCEL, .id = id};
     struct err ignored;
-    if (r->is_submitted && r->is_started)
+    if (r->is_submitted && r->is_started && !r->is_resumed)
         engine_leg_control(l, &f);
     else if (r->is_submitted && !engine_leg_send(l, PIPE_DATA, &f, &ignored))
         log_debug("engine: %s", ignored.text);

@@ -97,13 +97,22 @@ static void make_client(struct client *c, uint32_t id)
 
 static int64_t stall_ms = 20000; /* far above what a busy machine costs */
 
+static void (*on_change)(void *ctx); /* of the leg; NULL: nobody looks */
+
+static void tell_change(void *ctx)
+{
+    if (on_change)
+        on_change(ctx);
+}
+
 static void open_leg(const char *path, const char *build_id)
 {
     struct err e;
     struct api_load load = {.path = str_of(path), .name = STR("tiny"), .slots = 4, .threads = 1};
     struct engine_leg_options o = {.load = &load, .build_id = str_of(build_id), .argv = child_argv,
                                    .engine_stall_ms = stall_ms, .load_stall_ms = 20000,
-                                   .requests_max = 8, .credit_step = CREDIT / 4};
+                                   .requests_max = 8, .credit_step = CREDIT / 4,
+                                   .on_change = tell_change};
     if (!loop_open(&loop, &e))
         fail_msg("%s", e.text);
     o.loop = loop;
@@ -333,6 +342,51 @@ static void test_nothing_follows_a_cancel(void **state)
     close_leg();
 }
 
+static struct loop_later leave;
+
+static void leave_now(void *ctx)
+{
+    (void)ctx;
+    provider.cancel(provider.self, 2);
+}
+
+/* In the turn of the loop in which the second child is given what the first one left. */
+static void on_ready_again(void *ctx)
+{
+    struct api_health h;
+    (void)ctx;
+    provider.health(provider.self, &h);
+    if (h.restarts && h.state == API_HEALTH_READY)
+        loop_later_set(&leave);
+}
+
+static void test_a_reply_that_is_left_while_its_next_child_hears_of_it_is_not_computed(void **state)
+{
+    (void)state;
+    struct err e;
+    open_leg(MODEL, BUILD_ID);
+    assert_true(loop_later_open(&leave, loop, leave_now, NULL, &e));
+    on_change = on_ready_again;
+    submit(1);
+    clients[1].takes_nothing = true;
+    while (!clients[1].started)
+        loop_step(loop, 20);
+    assert_int_equal(kill(engine_leg_pid(leg), SIGKILL), 0);
+    submit(0);
+    while (!clients[0].is_done)
+        loop_step(loop, 20);
+    on_change = NULL;
+    assert_false(clients[1].is_done);
+    while (!engine_leg_beat(leg)->progress) /* its first word of how it fares */
+        loop_step(loop, 20);
+    for (int64_t end = loop_ms() + 10000; engine_leg_beat(leg)->running && loop_ms() < end;)
+        loop_step(loop, 20);
+    assert_int_equal(engine_leg_beat(leg)->running, 0);
+    assert_memory_equal(clients[0].ids, quiet_ids[0], sizeof quiet_ids[0]);
+    loop_later_close(&leave);
+    close_leg();
+}
+
 static void test_a_reader_that_takes_nothing_stops_only_its_own_reply(void **state)
 {
     (void)state;
@@ -419,6 +473,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_request_survives_two_children_not_three),
         cmocka_unit_test(test_a_file_that_is_no_model_fails_the_leg_with_its_sentence),
         cmocka_unit_test(test_nothing_follows_a_cancel),
+        cmocka_unit_test(
+            test_a_reply_that_is_left_while_its_next_child_hears_of_it_is_not_computed),
         cmocka_unit_test(test_a_reader_that_takes_nothing_stops_only_its_own_reply),
         cmocka_unit_test(test_a_held_request_pauses_and_goes_on),
         cmocka_unit_test(test_another_build_is_not_taken_as_a_child),
