@@ -491,7 +491,7 @@ static bool read_event(struct dialect_client_state *st, str name, str data, stru
 
 static bool can_continue(const struct dialect_upstream *leg, const struct api_request *rq)
 {
-    return leg->how == DIALECT_CONTINUE_FINAL_MESSAGE ||
+    return (leg->how == DIALECT_CONTINUE_FINAL_MESSAGE && !dialect_ask_open_call(rq)) ||
            (leg->how == DIALECT_CONTINUE_SHOAL && !dialect_ask_opens_text(rq));
 }
 

@@ -404,6 +404,28 @@ static void test_calls_that_are_told_whole_only_are_not_gone_on_in(void **state)
     }
 }
 
+/* They go on in text alone: a part of arguments is a word between shoals. */
+static void test_another_maker_s_upstream_is_not_asked_to_go_on_inside_a_call(void **state)
+{
+    static const struct {
+        const char *dialect;
+        struct dialect_upstream leg;
+    } rows[] = {{"openai_chat", {.how = DIALECT_CONTINUE_FINAL_MESSAGE}},
+                {"anthropic", {.how = DIALECT_CONTINUE_PREFILL}}};
+    struct api_part part = {.kind = API_PART_CALL, .name = STR("f"), .text = STR("{\"a\":")};
+    const struct api_message turn = {.role = API_ROLE_ASSISTANT, .parts = &part, .parts_count = 1};
+    const struct api_request rq = {.messages = &turn, .messages_count = 1, .continue_last = true,
+                                   .n = 1};
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        const struct dialect *d = dialect_of(str_of(rows[i].dialect));
+        part.is_open = false;
+        assert_true(d->client->can_continue(&rows[i].leg, &rq));
+        part.is_open = true;
+        assert_false(d->client->can_continue(&rows[i].leg, &rq));
+    }
+}
+
 /* ---- Words of other makers ---- */
 
 struct said {
@@ -602,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_a_reader_hears_the_same_for_every_cut),
         cmocka_unit_test(test_another_shoal_says_only_the_rest_of_an_open_call),
         cmocka_unit_test(test_calls_that_are_told_whole_only_are_not_gone_on_in),
+        cmocka_unit_test(test_another_maker_s_upstream_is_not_asked_to_go_on_inside_a_call),
         cmocka_unit_test(test_what_upstreams_of_other_makers_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
