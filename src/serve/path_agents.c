@@ -32,13 +32,6 @@ static struct exchange_which path_agents_which(const struct http_conn *c)
     return (struct exchange_which){.owner = asker.is_admin ? (str){NULL, 0} : asker.key};
 }
 
-static void path_agents_send(struct http_conn *c, struct buf *out)
-{
-    http_conn_add_header(c, "Cache-Control", STR("no-store"));
-    server_reply(c, 200, buf_view(out));
-    buf_deinit(out);
-}
-
 /* --- requests ------------------------------------------------------------------------------ */
 
 struct path_agents_rows {
@@ -120,7 +113,7 @@ void path_agents_requests(struct server *s, struct http_conn *c)
     json_open_array(&rows.w);
     exchange_list_each(server_exchanges(s), &which, path_agents_on_row, &rows);
     json_close_array(&rows.w);
-    path_agents_send(c, &out);
+    server_reply_fresh(s, c, &out);
 }
 
 void path_agents_request(struct server *s, struct http_conn *c)
@@ -130,7 +123,7 @@ void path_agents_request(struct server *s, struct http_conn *c)
     which.id = path_agents_id(c, "/requests/");
     buf_init(&out, PATH_AGENTS_MAX);
     if (path_agents_put(s, &which, &out)) {
-        path_agents_send(c, &out);
+        server_reply_fresh(s, c, &out);
         return;
     }
     buf_deinit(&out);
@@ -204,7 +197,7 @@ void path_agents_list(struct server *s, struct http_conn *c)
     agents_forget_counts(all);
     exchange_list_each(server_exchanges(s), &which, path_agents_on_count, all);
     agents_write(all, &how, &out);
-    path_agents_send(c, &out);
+    server_reply_fresh(s, c, &out);
 }
 
 /* /v1/agents/{id}/requests: an agent without any has none to end, which is no mistake. */
@@ -220,5 +213,5 @@ void path_agents_cancel_all(struct server *s, struct http_conn *c)
     which.agent = str_sub(rest, 0, rest.len - end.len);
     buf_init(&out, 64);
     buf_printf(&out, "{\"cancelled\":%u}", exchange_list_cancel(server_exchanges(s), &which));
-    path_agents_send(c, &out);
+    server_reply_fresh(s, c, &out);
 }

@@ -10,20 +10,6 @@
 
 #define PATH_CACHE_MAX ((size_t)64 << 20) /* bytes of an answer */
 
-static void path_cache_send(struct server *s, struct http_conn *c, struct buf *out)
-{
-    struct api_error e = {0};
-    http_conn_add_header(c, "Cache-Control", STR("no-store"));
-    if (out->full) {
-        api_error_set(&e, ERR_LIMIT, "", STR("limit"), "limit: more than %zu bytes of records",
-                      PATH_CACHE_MAX);
-        server_refuse(s, c, &e);
-    } else {
-        server_reply(c, 200, buf_view(out));
-    }
-    buf_deinit(out);
-}
-
 /* ?agent=&limit= */
 void path_cache_misses(struct server *s, struct http_conn *c)
 {
@@ -46,7 +32,7 @@ void path_cache_misses(struct server *s, struct http_conn *c)
                                    .agent = path_query(c, STR("agent"), a)};
     buf_init(&out, PATH_CACHE_MAX);
     misses_write(server_misses(s), &q, &out);
-    path_cache_send(s, c, &out);
+    server_reply_fresh(s, c, &out);
 }
 
 /* What a child says of itself, with its name before it. */
@@ -101,7 +87,7 @@ void path_cache_show(struct server *s, struct http_conn *c)
     path_cache_put_replay(&w, server_replay(s));
     json_close_object(&w);
     buf_deinit(&text);
-    path_cache_send(s, c, &out);
+    server_reply_fresh(s, c, &out);
 }
 
 /* --- POST /v1/cache/drop ------------------------------------------------------------------- */
@@ -181,7 +167,7 @@ static void path_cache_told(struct path_cache_drop *x)
     buf_init(&out, 128);
     buf_printf(&out, "{\"pages\":%llu,\"bytes\":%llu}", (unsigned long long)x->sum.pages,
                (unsigned long long)x->sum.bytes);
-    path_cache_send(x->server, x->conn, &out);
+    server_reply_fresh(x->server, x->conn, &out);
 }
 
 /* A child that has died meanwhile gave up its pages, but nobody counted them. */

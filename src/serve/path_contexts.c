@@ -29,9 +29,7 @@ void path_contexts_list(struct server *s, struct http_conn *c)
     struct buf out;
     buf_init(&out, PATH_CONTEXTS_MAX);
     contexts_write(server_contexts(s), &who, loop_ms(), &out);
-    http_conn_add_header(c, "Cache-Control", STR("no-store"));
-    server_reply(c, 200, buf_view(&out));
-    buf_deinit(&out);
+    server_reply_fresh(s, c, &out);
 }
 
 void path_contexts_show(struct server *s, struct http_conn *c)

@@ -40,9 +40,7 @@ void path_sessions_list(struct server *s, struct http_conn *c)
     buf_add_z(&out, "{\"object\":\"list\",\"data\":");
     sessions_write(server_sessions(s), &who, loop_ms(), &out);
     buf_add_z(&out, "}");
-    http_conn_add_header(c, "Cache-Control", STR("no-store"));
-    server_reply(c, 200, buf_view(&out));
-    buf_deinit(&out);
+    server_reply_fresh(s, c, &out);
 }
 
 void path_sessions_show(struct server *s, struct http_conn *c)

@@ -88,6 +88,20 @@ void server_refuse(struct server *s, struct http_conn *c, const struct api_error
     buf_deinit(&out);
 }
 
+void server_reply_fresh(struct server *s, struct http_conn *c, struct buf *out)
+{
+    struct api_error e = {0};
+    http_conn_add_header(c, "Cache-Control", STR("no-store"));
+    if (out->full) {
+        api_error_set(&e, ERR_LIMIT, "", STR(""), "the answer is longer than %zu bytes",
+                      out->size_max);
+        server_refuse(s, c, &e);
+    } else {
+        server_reply(c, 200, buf_view(out));
+    }
+    buf_deinit(out);
+}
+
 static void server_add_ids(struct http_conn *c, str id)
 {
     http_conn_add_header(c, "Shoal-Request-Id", id);

@@ -119,6 +119,9 @@ uint64_t server_ingress(const struct server *s);  /* bytes of bodies */
 int64_t server_uptime_ms(const struct server *s);
 /* A whole JSON reply with the headers that every reply has. */
 void server_reply(struct http_conn *c, int status, str json);
+/* 200 with JSON of this moment, which nobody may keep; frees out. What did not fit into it is no
+ * JSON: ERR_LIMIT. */
+void server_reply_fresh(struct server *s, struct http_conn *c, struct buf *out);
 /* An error in the form of the asked path's dialect, or OpenAI's. */
 void server_refuse(struct server *s, struct http_conn *c, const struct api_error *e);
 
