@@ -623,17 +623,23 @@ bool kv_tier_next(struct kv_tier *t, struct kv_tier_got *out)
 
 /* --- the end ------------------------------------------------------------------------------- */
 
-static void kv_tier_drain(struct kv_tier *t, int64_t until_ns, uint32_t writes_max)
+/* Takes what comes back next. False: it is too late. */
+static bool kv_tier_await(struct kv_tier *t, int64_t until_ns)
 {
     struct tier_order o;
-    while (t->writes_busy > writes_max) {
-        int64_t left_ns = until_ns - chrono_ns(&t->o.clock);
-        if (left_ns <= 0)
-            return;
-        t->o.disk->wait(t->o.disk->self, left_ns / 1000000 + 1);
-        while (t->busy && t->o.disk->next(t->o.disk->self, &o))
-            kv_tier_on_order(t, &o);
-    }
+    int64_t left_ns = until_ns - chrono_ns(&t->o.clock);
+    if (left_ns <= 0)
+        return false;
+    t->o.disk->wait(t->o.disk->self, left_ns / 1000000 + 1);
+    while (t->busy && t->o.disk->next(t->o.disk->self, &o))
+        kv_tier_on_order(t, &o);
+    return true;
+}
+
+static void kv_tier_drain(struct kv_tier *t, int64_t until_ns, uint32_t writes_max)
+{
+    while (t->writes_busy > writes_max && kv_tier_await(t, until_ns))
+        continue;
 }
 
 /* A full queue is waited for until half of it is done. */
@@ -661,9 +667,10 @@ void kv_tier_flush(struct kv_tier *t, int64_t timeout_ms)
     if (!kv_tier_uses_disk(t))
         return;
     kv_tier_drain(t, until_ns, 0);
-    while (kv_tier_is_stale(t) && kv_tier_uses_disk(t) && chrono_ns(&t->o.clock) < until_ns) {
+    while (kv_tier_is_stale(t) && kv_tier_uses_disk(t)) {
         kv_tier_void(t);
-        kv_tier_drain(t, until_ns, 0);
+        if (!t->busy || !kv_tier_await(t, until_ns))
+            break;
     }
     for (uint32_t i = 0; i < t->index.entries_used && kv_tier_uses_disk(t); i++) {
         struct tier_entry *n = &t->index.entries[i];
