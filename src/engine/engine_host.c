@@ -370,7 +370,6 @@ static void host_stats(struct host *h)
     h->stats_step = h->sched.stats.steps;
 }
 
-/* Unasked, as BEAT: when something was computed since, at most twice a second or before a rest. */
 static void host_drop(struct host *h, const struct api_frame *f)
 {
     struct api_frame answer = {.kind = API_FRAME_DROPPED, .id = f->id};
@@ -380,6 +379,7 @@ static void host_drop(struct host *h, const struct api_frame *f)
     h->stats_ns = 0; /* the figures have changed without a step */
 }
 
+/* Unasked, as BEAT: when something was computed since, at most twice a second or before a rest. */
 static void host_tell_stats(struct host *h, bool is_idle)
 {
     if (h->stats_step == h->sched.stats.steps && h->stats_ns)
