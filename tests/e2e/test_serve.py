@@ -311,11 +311,13 @@ def killed_stream(server, path, body, pieces):
                   f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         got = b""
         while got.count(b"\n") < pieces:
-            got += s.recv(4096)
+            piece = s.recv(4096)
+            assert piece, got
+            got += piece
         os.kill(child, signal.SIGKILL)
         while piece := s.recv(65536):
             got += piece
-    assert server.child() != child
+    wait_until(lambda: server.child() != child)
     return got
 
 
