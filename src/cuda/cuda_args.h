@@ -9,7 +9,8 @@
  *
  * Packed weights: tiles of 16 rows, each a run of records of 256 inputs (the last ones padded with
  * zero scales). A record's quants lie in the order in which the lanes of a warp feed them to
- * mma.m16n8k32 (quantised types) or m16n8k8 (float types); its scales follow.
+ * mma.m16n8k32 (quantised types) or m16n8k8 (F32); its scales follow. F16 and BF16 lie in lines of
+ * 64 inputs (dequant_float_index).
  *
  *     [tile 0: record 0 | record 1 | ...][tile 1: ...]     record: quants | high bits | scales
  *

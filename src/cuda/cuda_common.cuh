@@ -222,9 +222,10 @@ static __device__ __forceinline__ uint32_t common_place(uint32_t k)
     return (k & ~255u) | (k >> 2 & 3) << 6 | (k >> 5 & 7) << 3 | (k >> 4 & 1) << 2 | (k & 3);
 }
 
-/* Value x of column k, a thread each in groups of 256 consecutive columns, into the int8 forms:
- * q = rint(x * 127 / amax), d = amax / 127 per block of 32 or 256; amax is taken on the bits, so
- * that a NaN stays one in d. All threads of the block call it. most: a word per warp. */
+/* Value x of column k, a thread each in groups of 256 consecutive columns, into a form that is not
+ * f32. bf16: rounded to even. int8: q = rint(x * 127 / amax), d = amax / 127 per block of 32 or
+ * 256; amax is taken on the bits, so that a NaN stays one in d. All threads of the block call it.
+ * most: a word per warp. */
 static __device__ __forceinline__ void common_quantise(const cuda_act_args &a, uint32_t row,
                                                        uint32_t k, float x, uint32_t *most)
 {

@@ -3,7 +3,7 @@
  *
  * Owns:      sizes and offsets of a record per format (cuda_args.h draws it), the reading of one
  *            value (embed, tests) and of one fragment (matmul).
- * Not:       the bytes of files (pack.cu), products (matmul.cuh).
+ * Not:       the bytes of files (pack.cu), products (stream.cuh).
  * Invariant: integer codes are exact; a value is computed from code and scales as quant's scalar
  *            decoder does.
  * Thread:    device threads; pure functions.
@@ -20,8 +20,8 @@ struct dequant_layout {
     uint32_t high, scale, mins, super, size; /* byte offsets in a record, and its size */
 };
 
-/* quants at 0; high: bit 5 or bits 5-6; scale: [row][8] f16 per 32, or integers; mins: the same;
- * super: d, dmin. */
+/* quants at 0; high: bit 5 or bits 5-6; scale: [row][8] f16 per 32 (MXFP4: bf16), or integers;
+ * mins: the same; super: d, dmin. */
 static __host__ __device__ constexpr dequant_layout dequant_layout_of(uint32_t format)
 {
     return format == CUDA_FORMAT_F32    ? dequant_layout{0, 0, 0, 0, 16384}

@@ -1,14 +1,17 @@
 /* gemm - products of packed weights with many columns, on Hopper's warpgroup tensor cores.
  *
  * A block of two warpgroups, and a third of which one warp copies, makes 128 weight rows by 128
- * columns (for a glu: 64 rows of gate and the same of up). Two blocks side by side work on the same
- * columns: each fetches half of the inputs for both, since the L2 cache is what limits. Weights
- * come as packed records and become f16 in registers: scale * code, exact. Inputs are int8 codes
- * stored as f16 in the tiles that the tensor cores read (common_image). Sums of a unit are integers
- * below 2^24, so exact, and the floats that follow are those of stream.cuh in the same order: class
- * by class of records w, w + 8, ..., then the classes' sums. A column's bits are the same in both.
+ * columns, or 32 where few meet a weight (for a glu: 64 rows of gate and the same of up). Two
+ * blocks side by side work on the same columns: each fetches half of the inputs for both, since the
+ * L2 cache is what limits. Weights come as packed records, and their codes become f16 in registers,
+ * exactly. Inputs are int8 codes stored as f16 in the tiles that the tensor cores read
+ * (common_image). Sums of a unit are integers below 2^24, so exact, and the floats that follow are
+ * those of stream.cuh in the same order: class by class of records w, w + 8, ..., then the classes'
+ * sums. BF16 has no codes: weights and inputs are read from shared memory as they are, 16 inputs at
+ * a time as in stream.cuh. A column's bits are the same in both.
  *
  *     ring of K = 64 steps:  inputs 16 KiB | with every fourth: 8 tiles' records, scales of inputs
+ *     of BF16:               inputs 16 KiB | 8 tiles' weights 16 KiB
  */
 #include "cuda/cuda_dequant.cuh"
 #include "cuda/cuda_wgmma.cuh"
@@ -842,7 +845,7 @@ template <int FORMAT, int N> static __device__ void gemm_run(const cuda_matmul_a
     {                                                                                              \
         gemm_run<FORMAT, N>(a);                                                                    \
     }
-/* Many columns; up to 32, when two blocks fit a multiprocessor. */
+/* Wide tiles; narrow ones, of which two blocks fit a multiprocessor. */
 #define GEMMS(name, FORMAT)                                                                        \
     GEMM(name, FORMAT, CUDA_GEMM_COLUMNS, 1) GEMM(name##_few, FORMAT, CUDA_GEMM_FEW, 2)
 

@@ -76,7 +76,8 @@ static __device__ __forceinline__ void ops_quantise4(const cuda_act_args &a, uin
         common_ptr<float>(a.d)[at / 256] = d;
 }
 
-/* Inputs without gaps into an int8 form: four columns a thread. grid: x = kp / 1024, y = rows. */
+/* Inputs without gaps into a form that is not f32: four columns a thread. grid: x = kp / 1024,
+ * y = rows. */
 KERNEL __launch_bounds__(256) ops_act4(const __grid_constant__ cuda_act_args a)
 {
     __shared__ uint32_t most[8];

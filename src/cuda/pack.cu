@@ -1,4 +1,5 @@
-/* pack - weights from file layout to packed records, activations to int8 forms, rows of a table.
+/* pack - weights from file layout to packed records, activations to their forms, rows of a
+ * table.
  *
  * pack_weight: a warp per record; each lane fills what it will read back in matmul.
  */
