@@ -44,6 +44,8 @@ def main():
     for t in threads:
         t.start()
     while min(len(t) for t in times) < 150:
+        if not all(t.is_alive() for t in threads):
+            raise SystemExit("beside: a stream ended before the prompt began")
         time.sleep(0.005)
     calm, first = time.perf_counter(), []
     stream(url, model, "x " * (tokens // 2), 1, first)
