@@ -127,21 +127,23 @@ static const uint8_t *pack_rows(struct prepared *p, struct view v, enum cpu_form
 struct mul_item {
     const struct cpu_matmul *mm;
     struct matmul_args args;
-    uint32_t chunk_first; /* of this item's chunks in the region */
+    uint32_t chunk_first, chunks; /* of this item in the region */
 };
 
 struct mul_job {
     struct prepared *p;
     const struct mul_item *items;
-    uint32_t count, chunk_rows;
+    uint32_t count;
 };
 
-static void run_item(const struct mul_job *j, const struct mul_item *item, size_t first,
+/* Chunk `at` of an item: whole tiles of rows, as many as in the others or one more. */
+static void run_item(const struct mul_job *j, const struct mul_item *item, uint32_t at,
                      uint32_t worker)
 {
     struct matmul_args a = item->args;
-    a.row_first = first;
-    a.row_last = base_min(first + j->chunk_rows, a.rows);
+    size_t tiles = (a.rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    a.row_first = tiles * at / item->chunks * CHUNK_ROWS;
+    a.row_last = base_min(tiles * (at + 1) / item->chunks * CHUNK_ROWS, a.rows);
     a.scratch = cpu_run_scratch(j->p, worker);
     if (a.columns == 1)
         item->mm->gemv(&a);
@@ -161,31 +163,33 @@ static void mul_chunk(void *ctx, uint32_t chunk, uint32_t worker)
             high = mid - 1;
     }
     const struct mul_item *item = &j->items[low];
-    run_item(j, item, (size_t)(chunk - item->chunk_first) * j->chunk_rows, worker);
+    run_item(j, item, chunk - item->chunk_first, worker);
 }
 
-/* Rows per chunk from the sum of all rows; row_bytes: weights of one row. */
-static uint32_t chunk_rows(const struct prepared *p, size_t rows, size_t row_bytes)
+/* Chunks of a matrix where `most` are enough for `all` rows; row_bytes: weights of one row. Workers
+ * should end together: 896 rows are 8 chunks of 3 or 4 tiles, of 7 chunks one worker had four. */
+static uint32_t chunks_of(size_t rows, size_t all, size_t most, size_t row_bytes)
 {
-    size_t chunks = p->d->workers == 1 ? 1 : (size_t)p->d->workers * CHUNKS_PER_WORKER;
     size_t least = base_max(CHUNK_ROWS, CHUNK_BYTES / base_max(row_bytes, 1));
-    return (uint32_t)base_align(base_max((rows + chunks - 1) / chunks, least), CHUNK_ROWS);
+    size_t share = (rows * most + all - 1) / all;
+    return (uint32_t)base_max(base_min(share, rows / least), 1);
 }
 
 static void run_items(struct prepared *p, struct mul_item *items, uint32_t count)
 {
-    size_t rows = 0, bytes = 0;
+    size_t rows = 0, bytes = 0, most = (size_t)p->d->workers * CHUNKS_PER_WORKER;
     for (uint32_t i = 0; i < count; i++) {
         rows += items[i].args.rows;
         bytes += items[i].mm->packed_size(items[i].args.type, items[i].args.rows,
                                           items[i].args.in);
     }
     struct mul_job j = {.p = p, .items = items, .count = count};
-    j.chunk_rows = chunk_rows(p, rows, bytes / rows);
     uint32_t chunks = 0;
     for (uint32_t i = 0; i < count; i++) {
         items[i].chunk_first = chunks;
-        chunks += (uint32_t)((items[i].args.rows + j.chunk_rows - 1) / j.chunk_rows);
+        items[i].chunks = p->d->workers == 1
+                              ? 1 : chunks_of(items[i].args.rows, rows, most, bytes / rows);
+        chunks += items[i].chunks;
     }
     struct thread_job job = {mul_chunk, &j, chunks};
     cpu_run_region(p, &job);

@@ -32,7 +32,8 @@ struct tile_panel {
     float d[TILE_BLOCKS * 2][TILE_ROWS]; /* per step */
     float dm[TILE_BLOCKS][TILE_ROWS];
     int32_t sc[TILE_BLOCKS * 2][TILE_ROWS]; /* per sub-block */
-    int32_t mn[TILE_BLOCKS * 2][TILE_ROWS]; /* K32: pairs of i16, per 64; K16: per 16 */
+    int32_t mn[TILE_BLOCKS * 2][TILE_ROWS]; /* K32: pairs of i16, per 64; K16: per 16; signed
+                                               codes: tile_fill_over, per 16 */
 };
 
 struct tile_job {
@@ -41,6 +42,7 @@ struct tile_job {
     enum tile_kind kind;
     bool has_min, is_biased; /* is_biased: codes are q + 128 */
     int offset_log2;         /* of the codes */
+    uint32_t flip;           /* file layout: 0x80808080 makes four codes biased, 0 leaves signs */
     size_t row;              /* of the panel */
     size_t block, blocks;    /* of 32 inputs */
     size_t width;            /* columns of a tile */
@@ -156,42 +158,56 @@ static void tile_fill_group(const struct tile_job *j, size_t group, const uint8_
     }
 }
 
-/* One step of a row in file layout, to lane r of the panel: as K16, 32 or 16 with biased codes. No
- * such type has minimums. */
-static void tile_fill_step(const struct tile_job *j, size_t r, size_t k, const uint8_t *row)
+/* Step `step` of the panel, of a row in file layout, to its lane r: as K16, 32 or 16. No such type
+ * has minimums. */
+static void tile_fill_step(const struct tile_job *j, size_t r, size_t step, const uint8_t *row)
 {
     const struct cpu_codes_type *t = &cpu_codes_table[j->a->type];
     struct tile_panel *p = j->panel;
     struct cpu_codes c;
-    size_t first = k - j->block * 32;
-    t->decode(&c, row, k);
+    size_t first = step * t->step;
+    t->decode(&c, row, j->block * 32 + first);
     for (size_t i = 0; i < t->step; i += 4) {
         uint32_t word;
         size_t at = first + i;
         memcpy(&word, c.q + i, 4);
-        word ^= 0x80808080u;
+        word ^= j->flip;
         memcpy(p->codes[at / 32][at % 32 / 4][r / 16] + r % 16 * 4, &word, 4);
     }
-    p->d[first / t->step][r] = c.d;
+    p->d[step][r] = c.d;
     for (size_t i = 0; i < 16 && t->step == 256; i++)
         p->sc[first / 16 + i][r] = c.sc[i * 16 / t->sub];
+}
+
+/* Signed codes: what 128 too much in each activation adds to a step's sums, negated. */
+static void tile_fill_over(const struct tile_job *j)
+{
+    struct tile_panel *p = j->panel;
+    for (size_t step = 0; step < 2 * j->blocks; step++)
+        for (size_t r = 0; r < TILE_GROUPS; r++) {
+            vi sum = vi_zero();
+            for (size_t g = 0; g < 4; g++)
+                sum = vi_dot(sum, vi_set1_8(1), vi_load(p->codes[step / 2][step % 2 * 4 + g][r]));
+            vi_store(p->mn[step] + 16 * r, vi_sub(vi_zero(), vi_sll(sum, 7)));
+        }
 }
 
 static void tile_fill_file(const struct tile_job *j)
 {
     const struct quant_type *q = &quant_table[j->a->type];
     size_t row_size = j->a->in / q->block_elems * q->block_bytes;
-    size_t step = cpu_codes_table[j->a->type].step;
+    size_t steps = j->blocks * 32 / cpu_codes_table[j->a->type].step;
     for (size_t r = 0; r < TILE_ROWS; r++) {
-        if (j->row + r >= j->a->rows) { /* a scale of zero: what lies in the codes does not count */
-            for (size_t i = 0; i < j->blocks * 32 / step; i++)
-                j->panel->d[i][r] = 0.0f;
-            continue;
-        }
         const uint8_t *row = (const uint8_t *)j->a->weight + (j->row + r) * row_size;
-        for (size_t k = 0; k < j->blocks * 32; k += step)
-            tile_fill_step(j, r, j->block * 32 + k, row);
+        for (size_t i = 0; i < steps; i++) {
+            if (j->row + r < j->a->rows)
+                tile_fill_step(j, r, i, row);
+            else /* a scale of zero: what lies in the codes does not count */
+                j->panel->d[i][r] = 0.0f;
+        }
     }
+    if (j->flip == 0)
+        tile_fill_over(j);
 }
 
 static void tile_fill(const struct tile_job *j)
@@ -442,27 +458,29 @@ VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, en
     tile_end(j, acc, column, nc);
 }
 
-/* NVFP4: a float scale per 16 inputs. The sums of 16 activations, which the codes' bias needs, are
- * not in the form: they are made here, for all rows at once. */
+/* NVFP4: a float scale per 16 inputs, and no sums of 16 activations in the form. So the codes are
+ * signed and the activations get the bias: what it adds is the same for all columns. */
 VEC_INLINE void tile_run_16(const struct tile_job *j, size_t column, int nc)
 {
     struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_32, column, (size_t)nc);
     const int32_t *x = t.x + j->block * 8 * (size_t)nc;
     const float *ad = t.d + j->block * (size_t)nc;
-    const vi ones = vi_set1_8(1);
+    const vi bias = vi_set1((int32_t)0x80808080u);
     vf acc[TILE_GROUPS][6];
     tile_begin(j, acc, column, nc);
     for (size_t step = 0; step < 2 * j->blocks; step++, x += 4 * nc) {
         vi s[TILE_GROUPS][6];
+        const uint8_t *codes = j->panel->codes[step / 2][step % 2 * 4][0];
         VEC_UNROLL for (int c = 0; c < nc; c++)
-        {
-            vi sum = vi_zero();
-            VEC_UNROLL for (int g = 0; g < 4 && VEC_HAS_VNNI; g++)
-                sum = vi_dot(sum, ones, vi_set1(x[g * nc + c]));
             VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
-                s[r][c] = vi_sub(vi_zero(), vi_sll(sum, 7));
-        }
-        tile_sums(s, j->panel->codes[step / 2][step % 2 * 4][0], x, nc, 4, true);
+                s[r][c] = vi_load(j->panel->mn[step] + 16 * r);
+        VEC_UNROLL for (int g = 0; g < 4; g++)
+            VEC_UNROLL for (int c = 0; c < nc; c++)
+            {
+                vi xs = vi_xor(vi_set1(x[g * nc + c]), bias);
+                VEC_UNROLL for (int r = 0; r < TILE_GROUPS; r++)
+                    s[r][c] = vi_dot(s[r][c], xs, vi_load(codes + (g * TILE_GROUPS + r) * 64));
+            }
         tile_add(acc, s, j->panel->d[step], ad + step / 2 * (size_t)nc, nc);
     }
     tile_end(j, acc, column, nc);
@@ -505,6 +523,7 @@ static struct tile_job tile_job_of(const struct matmul_args *a)
         j.kind = c->sub == 32 && c->has_min ? TILE_K32 : TILE_K16;
     else
         j.kind = c->step == 32 ? TILE_32 : TILE_16;
+    j.flip = j.kind == TILE_16 ? 0 : 0x80808080u;
     return j;
 }
 

@@ -302,6 +302,7 @@ static void wide_product(const struct matmul_args *a)
     }
     struct tile_job j = tile_job_of(a);
     j.width = WIDE_WIDTH;
+    j.flip = 0x80808080u; /* all types: the form has sums of 16 activations */
     j.fill = wide_fill;
     j.run = wide_tile;
     tile_loops(&j, 2 * a->in);
