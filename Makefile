@@ -390,9 +390,9 @@ $(PEER)/ok: bench/peer/requirements.txt
 	@$(PEER_CC) CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) $(PEER)/bin/pip install -q \
 	    --disable-pip-version-check --no-binary llama-cpp-python -r $<
 	@touch $@
-bench-peer: $(BUILD)/shoal $(PEER)/ok models ## decode and prefill beside llama.cpp: ROUNDS=5
-	@bench/peer/peer.py -rounds $(or $(ROUNDS),5) -floor 1.0 -python $(PEER)/bin/python \
-	    $(BUILD)/models/*.gguf
+bench-peer: $(BUILD)/shoal $(PEER)/ok models ## beside llama.cpp: ROUNDS=5 BATCH=1,8,32 MODEL=x.gguf
+	@bench/peer/peer.py -rounds $(or $(ROUNDS),5) -batch $(or $(BATCH),1) -floor 1.0 \
+	    -python $(PEER)/bin/python $(or $(MODEL),$(BUILD)/models/*.gguf)
 
 # The peer's server lies in the same source package: about ten minutes on two cores, once.
 PEER_SERVER = $(BUILD)/peer-server/bin/llama-server

@@ -2,8 +2,9 @@
 """shoal beside llama.cpp, both on this machine now: peer.py [-rounds 5] [-floor 1.0] MODEL...
 
 Each round measures one after the other, shoal first in odd rounds: same file, same threads, one
-process per measurement, prompt of 512 and generation of 128 tokens, no sampling. The ratio is that
-of the medians. Prints a table for docs/NUMBERS.md; with -floor it fails below that.
+process per measurement, prompt of 512 and generation of 128 tokens, no sampling; with -batch 1,8,32
+that many sequences generate at once. The ratio is that of the medians. Prints a table for
+docs/NUMBERS.md; with -floor it fails below that.
 PYTHON holds llama-cpp-python built from source for this machine (make bench-peer).
 """
 import argparse
@@ -26,27 +27,33 @@ def measure(command):
 
 def measure_shoal(model, options):
     facts = measure([os.path.join(ROOT, "build/shoal"), "bench", "-json", "-p", str(options.p),
-                     "-n", str(options.n), "-batch", "1", "-reps", "1", model])
-    rates = {row["test"]: row["tokens_per_s"] for row in facts["tests"]}
-    return rates, facts
+                     "-n", str(options.n), "-batch", options.batch, "-reps", "1", model])
+    return {name(row["test"], row["batch"]): row["tokens_per_s"] for row in facts["tests"]}, facts
+
+
+def name(test, batch):
+    """pp, tg for one sequence, tg x8."""
+    return test if test == "pp" or batch == 1 else f"{test} x{batch}"
 
 
 def measure_peer(model, options):
     facts = measure([options.python, os.path.join(HERE, "peer_llama.py"), "-p", str(options.p),
-                     "-n", str(options.n), "-reps", "1", "-threads", str(options.threads), model])
-    return {"pp": facts["pp"][0], "tg": facts["tg"][0]}, facts
+                     "-n", str(options.n), "-batch", options.batch, "-reps", "1", "-threads",
+                     str(options.threads), model])
+    rates = {name("tg", int(batch)): rate[0] for batch, rate in facts["tg"].items()}
+    return {"pp": facts["pp"][0], **rates}, facts
 
 
 def compare(model, options):
     """Rates of all rounds by side and test, and what both say about themselves."""
-    rates = {"shoal": {"pp": [], "tg": []}, "peer": {"pp": [], "tg": []}}
+    rates = {"shoal": {}, "peer": {}}
     facts, bandwidth = {}, []
     for number in range(options.rounds):
         sides = [("shoal", measure_shoal), ("peer", measure_peer)]
         for side, run in sides if number % 2 == 0 else reversed(sides):
             one, facts[side] = run(model, options)
             for test, rate in one.items():
-                rates[side][test].append(rate)
+                rates[side].setdefault(test, []).append(rate)
         bandwidth += [facts["shoal"]["gb_per_s_before"], facts["shoal"]["gb_per_s_after"]]
         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -60,18 +67,18 @@ def spread(values):
 def report(model, options):
     """Prints the table of one model; True if it is not below the floor."""
     rates, facts, bandwidth = compare(model, options)
-    name = os.path.basename(model)
     shoal = facts["shoal"]
-    print(f"{name}: {shoal['machine']}, {shoal['isa']}, {options.threads} threads, read "
-          f"{min(bandwidth):.1f}-{max(bandwidth):.1f} GB/s at {shoal['weight_bytes']} bytes\n"
+    print(f"{os.path.basename(model)}: {shoal['machine']}, {shoal['isa']}, "
+          f"{options.threads} threads, read {min(bandwidth):.1f}-{max(bandwidth):.1f} GB/s at "
+          f"{shoal['weight_bytes']} bytes\n"
           f"  shoal {shoal['build']}; {facts['peer']['name']}")
     is_good = True
-    for test, tokens in (("pp", options.p), ("tg", options.n)):
-        ours, theirs = rates["shoal"][test], rates["peer"][test]
+    for test, ours in rates["shoal"].items():
+        theirs, tokens = rates["peer"][test], options.p if test == "pp" else options.n
         ratio = statistics.median(ours) / statistics.median(theirs)
         is_good = is_good and ratio >= options.floor
-        print(f"  {test}{tokens:<6} shoal {spread(ours):>28} t/s   peer {spread(theirs):>28} t/s   "
-              f"{ratio:.2f}x{'' if ratio >= options.floor else '   BELOW'}")
+        print(f"  {test:<6} {tokens:<5} shoal {spread(ours):>28} t/s   peer {spread(theirs):>28} "
+              f"t/s   {ratio:.2f}x{'' if ratio >= options.floor else '   BELOW'}")
     return is_good
 
 
@@ -80,6 +87,7 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("-p", type=int, default=512)
     parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("-batch", default="1")
     parser.add_argument("-rounds", type=int, default=5)
     parser.add_argument("-threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("-floor", type=float, default=0.0)
