@@ -23,6 +23,7 @@ struct contexts_disk {
     char path[4096];
     int dir, lock;
     struct workers *workers;
+    size_t waiting; /* bytes of the orders that were taken */
 };
 
 /* One order; its own memory. */
@@ -31,6 +32,7 @@ struct contexts_disk_job {
     char name[CONTEXT_FILE_NAME_SIZE];
     bool is_remove;
     struct buf bytes;
+    size_t size; /* counted as waiting */
 };
 
 /* --- the directory ------------------------------------------------------------------------- */
@@ -237,6 +239,7 @@ static void contexts_disk_run(void *ctx)
 static void contexts_disk_done(void *ctx)
 {
     struct contexts_disk_job *j = ctx;
+    j->d->waiting -= j->size;
     buf_deinit(&j->bytes);
     free(j);
 }
@@ -257,12 +260,17 @@ static void contexts_disk_order(struct contexts_disk *d, str scope, str id,
     ok = context_file_name(j->name, scope, id, &e);
     if (ok && f && !context_file_write(&j->bytes, f))
         ok = err_set(&e, ERR_MEMORY, "no memory for %zu bytes", f->content.len);
+    if (ok && j->bytes.len > CONTEXTS_DISK_WAITING_MAX - d->waiting)
+        ok = err_set(&e, ERR_LIMIT, "%zu bytes wait to be written", d->waiting);
     if (ok && !workers_run(d->workers, &(struct workers_job){contexts_disk_run,
                                                              contexts_disk_done, j}))
         ok = err_set(&e, ERR_LIMIT, "%u are under way", CONTEXTS_DISK_JOBS);
 done:
-    if (ok)
+    if (ok) {
+        j->size = j->bytes.len;
+        d->waiting += j->size;
         return;
+    }
     log_warn("contexts: the file of one is not brought up to date: %s", e.text);
     if (j)
         contexts_disk_done(j);

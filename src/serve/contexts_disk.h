@@ -12,7 +12,8 @@
  *     put, remove --copy--> thread: NAME.new, fdatasync, rename | unlink
  *
  * Thread:    the loop's; opening reads the files and blocks, closing waits for the thread.
- * Limits:    CONTEXTS_DISK_JOBS orders at once; files as context_file.
+ * Limits:    CONTEXTS_DISK_JOBS orders and CONTEXTS_DISK_WAITING_MAX bytes at once: a disk that is
+ *            slower than what is saved costs files, not memory. Files as context_file.
  */
 #ifndef SHOAL_SERVE_CONTEXTS_DISK_H
 #define SHOAL_SERVE_CONTEXTS_DISK_H
@@ -21,6 +22,9 @@
 #include "wire/loop.h"
 
 #define CONTEXTS_DISK_JOBS 16384u
+#ifndef CONTEXTS_DISK_WAITING_MAX /* a test has less */
+#define CONTEXTS_DISK_WAITING_MAX ((size_t)256 << 20)
+#endif
 
 struct contexts_disk;
 /* dir: of the tier; DIR/contexts is made (0700). ERR_LIMIT: another server has it; ERR_IO. */
