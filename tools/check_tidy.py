@@ -365,6 +365,7 @@ def check_mirror(report, files):
 # Pages that say how the tree is; the others also say how it will be.
 TRUE_PAGES = r"README\.md|docs/(TESTING|NUMBERS|REGRESSIONS)\.md|docs/(howto|models|formats)/.*\.md"
 PATH = re.compile(r"(?:src|tests|tools|docs|bench)/[\w./*-]*")
+TEST = re.compile(r"\btest_\w+")
 
 
 def path_pattern(path):
@@ -375,8 +376,10 @@ def path_pattern(path):
 
 
 def check_pages(report, files):
-    """A path that a page names exists."""
+    """A path or a test that a page names exists."""
     known = set(files)
+    tests = {word for name in files if name.startswith("tests/") and name.endswith((".c", ".py"))
+             for word in TEST.findall(name + " " + read_text(name))}
     for name in files:
         while "/" in name:
             name = name.rsplit("/", 1)[0]
@@ -391,6 +394,8 @@ def check_pages(report, files):
                 if (is_link or PATH.fullmatch(word)) and not word.startswith("build") \
                         and not any(path_pattern(word).fullmatch(k) for k in known):
                     report.add("docs", page, f"{word} does not exist", number)
+                if TEST.fullmatch(word) and word not in tests:
+                    report.add("docs", page, f"there is no test {word}", number)
 
 
 # ---------------------------------------------------------------- tables
