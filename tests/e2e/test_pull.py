@@ -153,7 +153,7 @@ def test_several_references_are_all_tried(pull, store, hub):
 
 
 def test_f01_three_pulls_of_one_model_make_one_transfer(home, hub, store):
-    hub.rate = 1_000_000
+    hub.rate = 200_000
     runs = [start(home, hub, "o/r") for _ in range(3)]
     outs = [r.communicate(timeout=60) for r in runs]
     assert [r.returncode for r in runs] == [0, 0, 0], outs
@@ -181,7 +181,7 @@ def test_f01_a_waiting_pull_takes_over_when_the_first_dies(home, hub, store):
 def test_f01_another_model_of_the_same_name_is_not_taken_for_ours(home, hub, store, size):
     hub.add("p/r", {"m.Q4_K_M.gguf": gguf(size, 9)})
     hub.rate = 100_000
-    first = start(home, hub, "o/r")
+    first = start(home, hub, "-connections", "1", "o/r")  # piece after piece: ten are to come
     wait_for_marks(store, 1)
     second = start(home, hub, "p/r")
     assert b"another pull fetches it" in second.stderr.readline()
@@ -227,7 +227,7 @@ def test_f02_wrong_bytes_never_get_the_model_s_name(pull, hub, store):
 
 def test_f02_a_piece_damaged_on_disk_is_the_only_one_fetched_again(home, pull, hub, store):
     hub.rate = 400_000
-    run = start(home, hub, "o/r")
+    run = start(home, hub, "-connections", "4", "o/r")
     wait_for_marks(store, 4)
     run.kill()
     run.communicate()
@@ -282,7 +282,7 @@ def test_without_any_network_the_reason_and_the_mirrors_are_said(home, store):
 def test_f05_without_an_etag_a_known_hash_resumes(home, pull, hub, store):
     hub.has_etag = False
     hub.rate = 400_000
-    run = start(home, hub, "o/r")
+    run = start(home, hub, "-connections", "4", "o/r")
     wait_for_marks(store, 3)
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=10)
@@ -301,7 +301,7 @@ def test_f05_without_an_etag_a_known_hash_resumes(home, pull, hub, store):
 def test_f05_why_a_resume_was_declined_is_said(home, pull, hub, store):
     hub.has_lfs = False
     hub.rate = 400_000
-    run = start(home, hub, "o/r")
+    run = start(home, hub, "-connections", "4", "o/r")
     wait_for_marks(store, 2)
     run.kill()
     run.communicate()
@@ -397,7 +397,7 @@ def test_f07_free_space_is_checked_before_anything_is_fetched(home, hub, store):
 def test_f07_a_full_disk_keeps_what_came(home, pull, hub, store):
     """The limit of a file's size stands for a disk that fills up: the kernel refuses the write."""
     hub.rate = 400_000
-    run = start(home, hub, "o/r")
+    run = start(home, hub, "-connections", "4", "o/r")
     wait_for_marks(store, 3)
     run.kill()
     run.communicate()
@@ -457,7 +457,7 @@ def test_a_list_that_never_ends_is_given_up(pull, hub, store, fault, text):
 
 def test_an_expired_address_is_asked_for_again(home, hub, store):
     hub.rate = 300_000
-    run = start(home, hub, "o/r")
+    run = start(home, hub, "-connections", "4", "o/r")
     wait_for_marks(store, 2)
     hub.signature = 2
     out, errors = run.communicate(timeout=60)
@@ -655,7 +655,7 @@ def wait_for_marks(store, count, seconds=20):
 @pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_keeps_everything_received(home, pull, hub, store, number, code):
     hub.rate = 150_000
-    run = start(home, hub, "o/r")
+    run = start(home, hub, "-connections", "2", "o/r")
     wait_for_marks(store, 1)
     time.sleep(0.2)
     run.send_signal(number)

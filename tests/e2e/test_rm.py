@@ -116,11 +116,11 @@ def test_an_unfinished_download_is_listed_refused_and_removed(shoal, store, home
 
 
 def test_what_a_pull_is_fetching_stays(shoal, store, home):
-    data = gguf(4 * PIECE)
+    data = gguf(10 * PIECE)
     with Hub() as hub:
         hub.add("o/r", {"m.Q4_K_M.gguf": data})
         hub.rate = 100_000
-        run = start(home, hub, "o/r")
+        run = start(home, hub, "-connections", "1", "o/r")  # piece after piece: nine are to come
         wait_for_marks(store, 1)
         done = shoal("rm", "m.Q4_K_M")
         hub.rate = 0
