@@ -111,6 +111,10 @@ void json_put_double(struct json_writer *w, double v); /* shortest; not finite: 
 void json_put_float(struct json_writer *w, float v);   /* shortest that a float reads back */
 void json_put_bool(struct json_writer *w, bool v);
 void json_put_null(struct json_writer *w);
+/* A key and its value; an empty text: null. */
+void json_put_key_text(struct json_writer *w, const char *key, str text);
+void json_put_key_i64(struct json_writer *w, const char *key, int64_t v);
+void json_put_key_u64(struct json_writer *w, const char *key, uint64_t v);
 void json_put_raw(struct json_writer *w, str json); /* a complete value, not checked */
 
 /* Text as it stands between the quotes of a string; for strings that are written in pieces. */

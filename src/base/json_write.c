@@ -126,6 +126,27 @@ void json_put_i64(struct json_writer *w, int64_t v)
 
 void json_put_u64(struct json_writer *w, uint64_t v) { json_put_digits(w, false, v); }
 
+void json_put_key_text(struct json_writer *w, const char *key, str text)
+{
+    json_key_z(w, key);
+    if (text.len)
+        json_put_text(w, text);
+    else
+        json_put_null(w);
+}
+
+void json_put_key_i64(struct json_writer *w, const char *key, int64_t v)
+{
+    json_key_z(w, key);
+    json_put_i64(w, v);
+}
+
+void json_put_key_u64(struct json_writer *w, const char *key, uint64_t v)
+{
+    json_key_z(w, key);
+    json_put_u64(w, v);
+}
+
 void json_put_double(struct json_writer *w, double v)
 {
     char text[JSON_NUMBER_MAX];

@@ -62,11 +62,7 @@ void dialect_openai_write_error(struct json_writer *w, const struct api_error *e
     json_key_z(w, "message");
     dialect_write_message(w, e);
     dialect_write_text_z(w, "type", row.openai_type);
-    json_key_z(w, "param");
-    if (e->param.len)
-        json_put_text(w, e->param);
-    else
-        json_put_null(w);
+    json_put_key_text(w, "param", e->param);
     dialect_write_text_z(w, "code", row.code);
     if (e->err.code == ERR_CONTEXT) {
         dialect_write_u64(w, "prompt_tokens", e->prompt_tokens);

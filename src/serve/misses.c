@@ -142,25 +142,16 @@ static bool misses_judge(const struct misses *m, const struct misses_request *r,
 
 /* --- records ------------------------------------------------------------------------------- */
 
-static void misses_put_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    if (text.len)
-        json_put_text(w, text);
-    else
-        json_put_null(w);
-}
-
 static void misses_put_head(struct json_writer *w, const struct misses_request *r,
                             const char *previous)
 {
     json_key_z(w, "at");
     json_put_i64(w, chrono_unix_ms(&chrono_real) / 1000);
-    misses_put_text(w, "request_id", str_of(r->id));
-    misses_put_text(w, "previous_id", str_of(previous));
-    misses_put_text(w, "agent", r->rq->agent);
-    misses_put_text(w, "session", r->rq->session);
-    misses_put_text(w, "model", r->model);
+    json_put_key_text(w, "request_id", str_of(r->id));
+    json_put_key_text(w, "previous_id", str_of(previous));
+    json_put_key_text(w, "agent", r->rq->agent);
+    json_put_key_text(w, "session", r->rq->session);
+    json_put_key_text(w, "model", r->model);
     json_key_z(w, "prompt_tokens");
     json_put_u64(w, r->started->prompt_tokens);
     json_key_z(w, "cached_tokens");
@@ -250,10 +241,10 @@ static void misses_keep(struct misses *m, const struct misses_request *r,
     if (!told.len) {
         json_key_z(&w, "expected_tokens");
         json_put_u64(&w, v->expected);
-        misses_put_text(&w, "reason", str_of(v->reason));
+        json_put_key_text(&w, "reason", str_of(v->reason));
         json_key_z(&w, "first_diff");
         json_put_null(&w);
-        misses_put_text(&w, "hint", str_of(v->hint));
+        json_put_key_text(&w, "hint", str_of(v->hint));
         json_close_object(&w);
     } else {
         buf_printf(&row->json, ",%.*s", STR_ARG(str_from(told, 1)));

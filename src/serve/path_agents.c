@@ -40,21 +40,6 @@ struct path_agents_rows {
     uint32_t count;
 };
 
-static void path_agents_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    if (text.len)
-        json_put_text(w, text);
-    else
-        json_put_null(w);
-}
-
-static void path_agents_number(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
 static const char *path_agents_priority(enum api_priority p)
 {
     switch (p) {
@@ -78,19 +63,19 @@ static void path_agents_on_row(void *ctx, const struct exchange_row *r)
     bool is_upstream = at && at->leg.kind != LEG_KIND_ENGINE;
     rows->count++;
     json_open_object(w);
-    path_agents_text(w, "id", r->id);
-    path_agents_text(w, "agent", r->agent);
-    path_agents_text(w, "session", r->session);
-    path_agents_text(w, "model", r->model);
-    path_agents_text(w, "leg", at ? str_of(at->name) : r->leg);
-    path_agents_text(w, "dialect", str_of(r->dialect));
-    path_agents_text(w, "state", str_of(is_upstream ? "upstream" : r->state));
-    path_agents_number(w, "position", r->place);
-    path_agents_number(w, "prompt_tokens", r->prompt_tokens);
-    path_agents_number(w, "cached_tokens", r->cached_tokens);
-    path_agents_number(w, "output_tokens", r->output_tokens);
-    path_agents_number(w, "age_ms", (uint64_t)(r->age_ms > 0 ? r->age_ms : 0));
-    path_agents_text(w, "priority", str_of(path_agents_priority(r->priority)));
+    json_put_key_text(w, "id", r->id);
+    json_put_key_text(w, "agent", r->agent);
+    json_put_key_text(w, "session", r->session);
+    json_put_key_text(w, "model", r->model);
+    json_put_key_text(w, "leg", at ? str_of(at->name) : r->leg);
+    json_put_key_text(w, "dialect", str_of(r->dialect));
+    json_put_key_text(w, "state", str_of(is_upstream ? "upstream" : r->state));
+    json_put_key_u64(w, "position", r->place);
+    json_put_key_u64(w, "prompt_tokens", r->prompt_tokens);
+    json_put_key_u64(w, "cached_tokens", r->cached_tokens);
+    json_put_key_u64(w, "output_tokens", r->output_tokens);
+    json_put_key_u64(w, "age_ms", (uint64_t)(r->age_ms > 0 ? r->age_ms : 0));
+    json_put_key_text(w, "priority", str_of(path_agents_priority(r->priority)));
     json_close_object(w);
 }
 
@@ -170,19 +155,19 @@ static void path_agents_on_limits(void *ctx, struct json_writer *w, str agent)
     path_agents_limit(w, "max_queued", r->max_queued);
     path_agents_limit(w, "tokens_per_hour", r->tokens_per_hour);
     path_agents_limit(w, "tokens_per_day", r->tokens_per_day);
-    path_agents_number(w, "tokens_this_hour", used.hour);
-    path_agents_number(w, "tokens_this_day", used.day);
+    json_put_key_u64(w, "tokens_this_hour", used.hour);
+    json_put_key_u64(w, "tokens_this_day", used.day);
     path_agents_limit(w, "max_context", r->max_context);
     path_agents_limit(w, "max_output", r->max_output);
     path_agents_limit(w, "weight", r->weight);
     bool has_priority = r->given & API_GIVEN(PRIORITY), has_effort = r->given & API_GIVEN(EFFORT);
-    path_agents_text(w, "priority",
-                     has_priority ? str_of(path_agents_priority(r->priority)) : STR(""));
-    path_agents_text(w, "max_priority", r->has_max_priority
-                                            ? str_of(path_agents_priority(r->max_priority))
-                                            : STR(""));
-    path_agents_text(w, "effort",
-                     has_effort ? str_of(api_request_effort_name(r->effort)) : STR(""));
+    json_put_key_text(w, "priority",
+                      has_priority ? str_of(path_agents_priority(r->priority)) : STR(""));
+    json_put_key_text(w, "max_priority", r->has_max_priority
+                                             ? str_of(path_agents_priority(r->max_priority))
+                                             : STR(""));
+    json_put_key_text(w, "effort",
+                      has_effort ? str_of(api_request_effort_name(r->effort)) : STR(""));
     json_close_object(w);
 }
 

@@ -10,21 +10,6 @@
 
 /* --- writing ------------------------------------------------------------------------------- */
 
-static void path_legs_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    if (text.len)
-        json_put_text(w, text);
-    else
-        json_put_null(w);
-}
-
-static void path_legs_number(struct json_writer *w, const char *key, int64_t n)
-{
-    json_key_z(w, key);
-    json_put_i64(w, n);
-}
-
 /* A moment of the monotonic clock as milliseconds of the wall clock; none: null. */
 static void path_legs_time(struct json_writer *w, const char *key, int64_t ms)
 {
@@ -40,15 +25,15 @@ static void path_legs_put_health(struct json_writer *w, const struct leg *l, int
     struct health_window win = health_window_of(&l->health, l->breaking.window_ms, now);
     json_key_z(w, "window");
     json_open_object(w);
-    path_legs_number(w, "requests", win.requests);
-    path_legs_number(w, "failures", win.failures);
+    json_put_key_i64(w, "requests", win.requests);
+    json_put_key_i64(w, "failures", win.failures);
     json_close_object(w);
     json_key_z(w, "ttft_ms");
     json_open_object(w);
-    path_legs_number(w, "p50", health_quantile(&l->health.recent, 50));
-    path_legs_number(w, "p95", health_quantile(&l->health.recent, 95));
+    json_put_key_i64(w, "p50", health_quantile(&l->health.recent, 50));
+    json_put_key_i64(w, "p95", health_quantile(&l->health.recent, 95));
     json_close_object(w);
-    path_legs_number(w, "inflight", l->inflight);
+    json_put_key_i64(w, "inflight", l->inflight);
     path_legs_time(w, "last_ok", l->health.ok_ms);
     json_key_z(w, "last_error");
     if (l->health.error == HEALTH_CLASS_OK) {
@@ -57,8 +42,8 @@ static void path_legs_put_health(struct json_writer *w, const struct leg *l, int
     }
     json_open_object(w);
     path_legs_time(w, "at", l->health.error_ms);
-    path_legs_text(w, "class", str_of(health_class_name(l->health.error)));
-    path_legs_text(w, "text", str_of(l->health.error_text));
+    json_put_key_text(w, "class", str_of(health_class_name(l->health.error)));
+    json_put_key_text(w, "text", str_of(l->health.error_text));
     json_close_object(w);
 }
 
@@ -70,19 +55,19 @@ static void path_legs_put_leg(struct json_writer *w, const struct legs_leg *at, 
                    (is_cooling || l->breaker.state != BREAKER_STATE_CLOSED);
     int64_t until = l->breaker.state == BREAKER_STATE_OPEN ? l->breaker.until_ms : 0;
     json_open_object(w);
-    path_legs_text(w, "name", str_of(at->name));
-    path_legs_text(w, "kind", l->kind == LEG_KIND_ENGINE ? STR("engine") : STR("upstream"));
-    path_legs_text(w, "dialect", l->dialect);
-    path_legs_text(w, "model", str_of(at->model));
-    path_legs_text(w, "state", str_of(legs_state_name(at, now)));
-    path_legs_text(w, "reason",
-                   has_why ? str_of(health_class_name(l->breaker.why))
-                   : l->health.is_misconfigured ? STR("auth") : STR(""));
+    json_put_key_text(w, "name", str_of(at->name));
+    json_put_key_text(w, "kind", l->kind == LEG_KIND_ENGINE ? STR("engine") : STR("upstream"));
+    json_put_key_text(w, "dialect", l->dialect);
+    json_put_key_text(w, "model", str_of(at->model));
+    json_put_key_text(w, "state", str_of(legs_state_name(at, now)));
+    json_put_key_text(w, "reason",
+                      has_why ? str_of(health_class_name(l->breaker.why))
+                      : l->health.is_misconfigured ? STR("auth") : STR(""));
     path_legs_time(w, "since", l->breaker.since_ms);
     path_legs_time(w, "until", is_cooling && l->breaker.cooling_ms > until ? l->breaker.cooling_ms
                                                                            : until);
-    path_legs_number(w, "points", l->breaker.points);
-    path_legs_number(w, "openings", l->breaker.openings);
+    json_put_key_i64(w, "points", l->breaker.points);
+    json_put_key_i64(w, "openings", l->breaker.openings);
     path_legs_put_health(w, l, now);
     json_close_object(w);
 }
@@ -91,23 +76,23 @@ static void path_legs_put_leg(struct json_writer *w, const struct legs_leg *at, 
 static void path_legs_put_unused(struct json_writer *w, const struct legs_row *r)
 {
     json_open_object(w);
-    path_legs_text(w, "name", r->name);
-    path_legs_text(w, "kind", r->kind == LEG_KIND_ENGINE ? STR("engine") : STR("upstream"));
-    path_legs_text(w, "dialect", r->dialect ? str_of(r->dialect->name) : STR(""));
-    path_legs_text(w, "model", r->model);
-    path_legs_text(w, "state", STR("closed"));
+    json_put_key_text(w, "name", r->name);
+    json_put_key_text(w, "kind", r->kind == LEG_KIND_ENGINE ? STR("engine") : STR("upstream"));
+    json_put_key_text(w, "dialect", r->dialect ? str_of(r->dialect->name) : STR(""));
+    json_put_key_text(w, "model", r->model);
+    json_put_key_text(w, "state", STR("closed"));
     static const char *const nulls[] = {"reason", "since", "until"};
     for (size_t i = 0; i < countof(nulls); i++)
-        path_legs_text(w, nulls[i], STR(""));
-    path_legs_number(w, "points", 0);
-    path_legs_number(w, "openings", 0);
+        json_put_key_text(w, nulls[i], STR(""));
+    json_put_key_i64(w, "points", 0);
+    json_put_key_i64(w, "openings", 0);
     json_key_z(w, "window");
     json_put_raw(w, STR("{\"requests\":0,\"failures\":0}"));
     json_key_z(w, "ttft_ms");
     json_put_raw(w, STR("{\"p50\":0,\"p95\":0}"));
-    path_legs_number(w, "inflight", 0);
-    path_legs_text(w, "last_ok", STR(""));
-    path_legs_text(w, "last_error", STR(""));
+    json_put_key_i64(w, "inflight", 0);
+    json_put_key_text(w, "last_ok", STR(""));
+    json_put_key_text(w, "last_error", STR(""));
     json_close_object(w);
 }
 
@@ -147,7 +132,7 @@ static void path_legs_put_route(struct json_writer *w, struct legs *l,
     } globs[] = {{"model", r->match.model}, {"agent", r->match.agent},
                  {"dialect", r->match.dialect}, {"key", r->match.key}};
     for (size_t i = 0; i < countof(globs); i++)
-        path_legs_text(w, globs[i].key, globs[i].glob);
+        json_put_key_text(w, globs[i].key, globs[i].glob);
     json_close_object(w);
     json_key_z(w, "legs");
     json_open_array(w);
@@ -162,9 +147,9 @@ static void path_legs_put_route(struct json_writer *w, struct legs *l,
             json_close_array(w);
     }
     json_close_array(w);
-    path_legs_text(w, "active", path_legs_active(l, r, now));
-    path_legs_text(w, "shadow",
-                   r->shadow >= 0 ? legs_row_of(l, (uint32_t)r->shadow)->name : STR(""));
+    json_put_key_text(w, "active", path_legs_active(l, r, now));
+    json_put_key_text(w, "shadow",
+                      r->shadow >= 0 ? legs_row_of(l, (uint32_t)r->shadow)->name : STR(""));
     json_close_object(w);
 }
 

@@ -65,12 +65,6 @@ static void path_state_text(struct json_writer *w, const char *key, str text)
     json_put_text(w, text.p ? text : STR(""));
 }
 
-static void path_state_number(struct json_writer *w, const char *key, int64_t number)
-{
-    json_key_z(w, key);
-    json_put_i64(w, number);
-}
-
 /* --- health -------------------------------------------------------------------------------- */
 
 enum path_state_health { PATH_STATE_OK, PATH_STATE_DEGRADED, PATH_STATE_FAILING };
@@ -203,7 +197,7 @@ void path_state_ready(struct server *s, struct http_conn *c)
         json_put_i64(&w, r->token_age_ms);
     else
         json_put_null(&w);
-    path_state_number(&w, "queue", r ? r->waiting : 0);
+    json_put_key_i64(&w, "queue", r ? r->waiting : 0);
     json_close_object(&w);
     path_state_send(c, is_ready ? 200 : 503, "application/json", &out);
 }
@@ -218,22 +212,22 @@ static void path_state_put_model(struct json_writer *w, const struct models_leg_
     path_state_text(w, "state", str_of(path_state_name(r->health.state)));
     json_key_z(w, "progress");
     json_put_float(w, r->health.state == API_HEALTH_STARTING ? r->health.progress : 1);
-    path_state_number(w, "size", (int64_t)r->model.bytes);
-    path_state_number(w, "size_vram", (int64_t)r->model.gpu_bytes);
-    path_state_number(w, "memory", (int64_t)r->model.device_bytes);
-    path_state_number(w, "context", r->model.context_max);
-    path_state_number(w, "slots", r->model.slots);
-    path_state_number(w, "running", r->running);
-    path_state_number(w, "queued", r->waiting);
-    path_state_number(w, "pages", r->model.kv_tokens / API_PAGE_TOKENS);
+    json_put_key_i64(w, "size", (int64_t)r->model.bytes);
+    json_put_key_i64(w, "size_vram", (int64_t)r->model.gpu_bytes);
+    json_put_key_i64(w, "memory", (int64_t)r->model.device_bytes);
+    json_put_key_i64(w, "context", r->model.context_max);
+    json_put_key_i64(w, "slots", r->model.slots);
+    json_put_key_i64(w, "running", r->running);
+    json_put_key_i64(w, "queued", r->waiting);
+    json_put_key_i64(w, "pages", r->model.kv_tokens / API_PAGE_TOKENS);
     json_key_z(w, "prefill_tps");
     json_put_float(w, r->health.prefill_tokens_per_s);
     json_key_z(w, "decode_tps");
     json_put_float(w, r->health.decode_tokens_per_s);
-    path_state_number(w, "last_progress_ms", r->health.progress_age_ms);
-    path_state_number(w, "restarts", r->health.restarts);
-    path_state_number(w, "expires_at", r->model.expires_s);
-    path_state_number(w, "pid", r->pid);
+    json_put_key_i64(w, "last_progress_ms", r->health.progress_age_ms);
+    json_put_key_i64(w, "restarts", r->health.restarts);
+    json_put_key_i64(w, "expires_at", r->model.expires_s);
+    json_put_key_i64(w, "pid", r->pid);
     json_close_object(w);
 }
 
@@ -243,7 +237,7 @@ static void path_state_put_config(struct json_writer *w, const struct server_con
     json_open_object(w);
     path_state_text(w, "path", str_of(config->path));
     path_state_text(w, "sha256", str_of(config->sha256));
-    path_state_number(w, "loaded_at", config->loaded_s);
+    json_put_key_i64(w, "loaded_at", config->loaded_s);
     json_close_object(w);
 }
 
@@ -259,7 +253,7 @@ void path_state_status(struct server *s, struct http_conn *c)
     path_state_text(&w, "version", o->version_text);
     json_key_z(&w, "health");
     path_state_put_health(&w, s, &v);
-    path_state_number(&w, "uptime_s", server_uptime_ms(s) / 1000);
+    json_put_key_i64(&w, "uptime_s", server_uptime_ms(s) / 1000);
     path_state_put_config(&w, server_config_of(s));
     json_key_z(&w, "models");
     json_open_array(&w);
@@ -267,12 +261,12 @@ void path_state_status(struct server *s, struct http_conn *c)
         path_state_put_model(&w, &v.rows[i]);
     json_close_array(&w);
     path_legs_put(&w, s);
-    path_state_number(&w, "swaps", (int64_t)models_leg_swaps(o->models));
-    path_state_number(&w, "queue", o->queue_max);
-    path_state_number(&w, "requests", server_requests(s));
-    path_state_number(&w, "connections", server_connections(s));
-    path_state_number(&w, "ingress_bytes", (int64_t)server_ingress(s));
-    path_state_number(&w, "agents", metrics_agents(server_metrics(s)));
+    json_put_key_i64(&w, "swaps", (int64_t)models_leg_swaps(o->models));
+    json_put_key_i64(&w, "queue", o->queue_max);
+    json_put_key_i64(&w, "requests", server_requests(s));
+    json_put_key_i64(&w, "connections", server_connections(s));
+    json_put_key_i64(&w, "ingress_bytes", (int64_t)server_ingress(s));
+    json_put_key_i64(&w, "agents", metrics_agents(server_metrics(s)));
     json_close_object(&w);
     path_state_send(c, 200, "application/json", &out);
 }

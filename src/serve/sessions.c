@@ -144,36 +144,21 @@ void sessions_add(struct sessions *s, const struct sessions_turn *t, int64_t now
 
 /* --- for paths ------------------------------------------------------------------------------ */
 
-static void sessions_put_text(struct json_writer *w, const char *key, str text)
-{
-    json_key_z(w, key);
-    if (text.len)
-        json_put_text(w, text);
-    else
-        json_put_null(w);
-}
-
-static void sessions_put_number(struct json_writer *w, const char *key, int64_t n)
-{
-    json_key_z(w, key);
-    json_put_i64(w, n);
-}
-
 static void sessions_put_one(const struct sessions *s, const struct session *one, int64_t now_ms,
                              struct json_writer *w)
 {
     int64_t used_ms = chrono_unix_ms(&chrono_real) + one->used_ms - now_ms;
     json_open_object(w);
-    sessions_put_text(w, "object", STR("session"));
-    sessions_put_text(w, "id", one->id);
-    sessions_put_text(w, "agent", one->agent);
-    sessions_put_text(w, "model", one->model);
-    sessions_put_number(w, "tokens", one->tokens);
-    sessions_put_text(w, "location", STR("")); /* its pages are cached as any others are */
-    sessions_put_number(w, "turns", one->turns);
-    sessions_put_text(w, "leg", one->leg);
-    sessions_put_number(w, "last_used_at", used_ms / 1000);
-    sessions_put_number(w, "expires_at", (used_ms + s->ttl_ms) / 1000);
+    json_put_key_text(w, "object", STR("session"));
+    json_put_key_text(w, "id", one->id);
+    json_put_key_text(w, "agent", one->agent);
+    json_put_key_text(w, "model", one->model);
+    json_put_key_i64(w, "tokens", one->tokens);
+    json_put_key_text(w, "location", STR("")); /* its pages are cached as any others are */
+    json_put_key_i64(w, "turns", one->turns);
+    json_put_key_text(w, "leg", one->leg);
+    json_put_key_i64(w, "last_used_at", used_ms / 1000);
+    json_put_key_i64(w, "expires_at", (used_ms + s->ttl_ms) / 1000);
     json_close_object(w);
 }
 

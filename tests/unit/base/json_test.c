@@ -348,6 +348,23 @@ static void test_a_writer_puts_commas_and_escapes(void **state)
     buf_deinit(&b);
 }
 
+static void test_a_key_and_its_value_are_written_at_once(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1000);
+    struct json_writer w = json_writer(&b);
+    json_open_object(&w);
+    json_put_key_text(&w, "t", STR("a\"b"));
+    json_put_key_text(&w, "none", STR(""));
+    json_put_key_i64(&w, "i", -1);
+    json_put_key_u64(&w, "u", UINT64_MAX);
+    json_close_object(&w);
+    assert_string_equal(b.p, "{\"t\":\"a\\\"b\",\"none\":null,\"i\":-1,"
+                             "\"u\":18446744073709551615}");
+    buf_deinit(&b);
+}
+
 static void test_text_in_pieces_is_escaped_as_in_one(void **state)
 {
     (void)state;
@@ -384,6 +401,7 @@ int main(void)
         WITH_ARENA(test_a_document_cut_anywhere_is_refused),
         WITH_ARENA(test_every_value_knows_its_path),
         WITH_ARENA(test_a_writer_puts_commas_and_escapes),
+        WITH_ARENA(test_a_key_and_its_value_are_written_at_once),
         WITH_ARENA(test_text_in_pieces_is_escaped_as_in_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
