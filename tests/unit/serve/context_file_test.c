@@ -21,23 +21,38 @@ static struct context_file sample(void)
         .expires_s = 1700000002, .is_pinned = true};
 }
 
-static bool reads(str bytes, struct context_file *f, struct arena *a, struct err *e)
+static struct buf out; /* the sample as it was written */
+static struct arena arena;
+
+static int begin(void **state)
+{
+    (void)state;
+    struct context_file a = sample();
+    arena_init(&arena, 64 << 20);
+    buf_init(&out, 1 << 16);
+    return context_file_write(&out, &a) ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    buf_deinit(&out);
+    arena_deinit(&arena);
+    return 0;
+}
+
+static bool reads(str bytes, struct context_file *f, struct err *e)
 {
     *e = (struct err){0};
-    return context_file_read(f, bytes, a, e);
+    return context_file_read(f, bytes, &arena, e);
 }
 
 static void test_what_is_read_is_what_was_written(void **state)
 {
     (void)state;
     struct context_file a = sample(), b;
-    struct arena arena;
-    struct buf out;
     struct err e;
-    arena_init(&arena, 1 << 20);
-    buf_init(&out, 1 << 16);
-    assert_true(context_file_write(&out, &a));
-    assert_true(reads(buf_view(&out), &b, &arena, &e));
+    assert_true(reads(buf_view(&out), &b, &e));
     assert_true(str_eq(a.scope, b.scope) && str_eq(a.id, b.id) && str_eq(a.model, b.model));
     assert_true(str_eq(a.content, b.content)); /* each byte: it tells contexts apart */
     assert_int_equal(b.tokens, 7);
@@ -49,50 +64,34 @@ static void test_what_is_read_is_what_was_written(void **state)
     buf_deinit(&out);
     buf_init(&out, 100);
     assert_false(context_file_write(&out, &a));
-    buf_deinit(&out);
-    arena_deinit(&arena);
 }
 
 static void test_a_file_that_lacks_or_changes_any_byte_is_refused(void **state)
 {
     (void)state;
-    struct context_file a = sample(), b;
-    struct arena arena;
-    struct buf out;
+    struct context_file b;
     struct err e;
-    arena_init(&arena, 64 << 20);
-    buf_init(&out, 1 << 16);
-    assert_true(context_file_write(&out, &a));
     for (size_t i = 0; i < out.len; i++) {
-        assert_false(reads(str_sub(buf_view(&out), 0, i), &b, &arena, &e));
+        assert_false(reads(str_sub(buf_view(&out), 0, i), &b, &e));
         assert_int_equal(e.code, ERR_FORMAT);
         out.p[i] ^= 0x20;
-        assert_false(reads(buf_view(&out), &b, &arena, &e));
+        assert_false(reads(buf_view(&out), &b, &e));
         assert_true(e.code == ERR_FORMAT || (e.code == ERR_UNSUPPORTED && i >= 8 && i < 12));
         out.p[i] ^= 0x20;
     }
     buf_add_byte(&out, ' ');
-    assert_false(reads(buf_view(&out), &b, &arena, &e));
-    buf_deinit(&out);
-    arena_deinit(&arena);
+    assert_false(reads(buf_view(&out), &b, &e));
 }
 
 static void test_another_version_is_told_apart_from_damage(void **state)
 {
     (void)state;
-    struct context_file a = sample(), b;
-    struct arena arena;
-    struct buf out;
+    struct context_file b;
     struct err e;
-    arena_init(&arena, 1 << 20);
-    buf_init(&out, 1 << 16);
-    assert_true(context_file_write(&out, &a));
     out.p[8] = 2;
-    assert_false(reads(buf_view(&out), &b, &arena, &e));
+    assert_false(reads(buf_view(&out), &b, &e));
     assert_int_equal(e.code, ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "version 2, known is 1"));
-    buf_deinit(&out);
-    arena_deinit(&arena);
 }
 
 /* Right sums over JSON that is not what a context says. */
@@ -114,11 +113,9 @@ static void test_a_whole_file_that_says_nonsense_is_refused_by_name(void **state
     };
     for (size_t i = 0; i < countof(rows); i++) {
         struct context_file b;
-        struct arena arena;
         struct err e;
         char bytes[512] = "shoalctx\1";
         str json = str_of(rows[i].json);
-        arena_init(&arena, 1 << 20);
         bytes[16] = (char)json.len;
         memcpy(bytes + 40, json.p, json.len);
         uint64_t sum = digest_xxh3(json, 1);
@@ -126,10 +123,9 @@ static void test_a_whole_file_that_says_nonsense_is_refused_by_name(void **state
         sum = digest_xxh3(str_view(bytes, 32), 1);
         memcpy(bytes + 32, &sum, 8);
         assert_true(json.len < 256);
-        assert_false(reads(str_view(bytes, 40 + json.len), &b, &arena, &e));
+        assert_false(reads(str_view(bytes, 40 + json.len), &b, &e));
         print_message("%s\n", e.text);
         assert_non_null(strstr(e.text, rows[i].sentence));
-        arena_deinit(&arena);
     }
 }
 
@@ -151,13 +147,15 @@ static void test_a_name_depends_on_scope_and_id_and_is_recognised(void **state)
         assert_false(context_file_is_name(others[i]));
 }
 
+#define WRITTEN(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_read_is_what_was_written),
-        cmocka_unit_test(test_a_file_that_lacks_or_changes_any_byte_is_refused),
-        cmocka_unit_test(test_another_version_is_told_apart_from_damage),
-        cmocka_unit_test(test_a_whole_file_that_says_nonsense_is_refused_by_name),
+        WRITTEN(test_what_is_read_is_what_was_written),
+        WRITTEN(test_a_file_that_lacks_or_changes_any_byte_is_refused),
+        WRITTEN(test_another_version_is_told_apart_from_damage),
+        WRITTEN(test_a_whole_file_that_says_nonsense_is_refused_by_name),
         cmocka_unit_test(test_a_name_depends_on_scope_and_id_and_is_recognised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,6 +205,24 @@ static void test_one_deleted_while_it_is_saved_again_is_there_afterwards(void **
     contexts_close(s);
 }
 
+/* As many as one key may have, the i-th with i in its scope or its id; one more is refused. */
+static void fill(struct contexts *s, const char *scopes, const char *ids,
+                 const struct contexts_new *more)
+{
+    struct context *c;
+    struct api_error e = {0};
+    bool is_known;
+    for (uint32_t i = 0; i < CONTEXTS_SCOPE_MAX; i++) {
+        char scope[16], id[16];
+        snprintf(scope, sizeof scope, scopes, i);
+        snprintf(id, sizeof id, ids, i);
+        struct contexts_new n = spec(scope, id, "x");
+        save(s, &n, 0);
+    }
+    assert_false(contexts_begin(s, more, 0, &c, &is_known, &e));
+    assert_int_equal(dialect_error(&e).status, 507);
+}
+
 static void test_a_scope_that_is_full_leaves_room_for_others(void **state)
 {
     (void)state;
@@ -212,15 +230,8 @@ static void test_a_scope_that_is_full_leaves_room_for_others(void **state)
     struct context *c;
     struct api_error e = {0};
     bool is_known;
-    for (uint32_t i = 0; i < CONTEXTS_SCOPE_MAX; i++) {
-        char id[16];
-        snprintf(id, sizeof id, "c%u", i);
-        struct contexts_new n = spec("k", id, "x");
-        save(s, &n, 0);
-    }
     struct contexts_new more = spec("k", "more", "x"), other = spec("o", "more", "x");
-    assert_false(contexts_begin(s, &more, 0, &c, &is_known, &e));
-    assert_int_equal(dialect_error(&e).status, 507);
+    fill(s, "k", "c%u", &more);
     assert_true(contexts_begin(s, &other, 0, &c, &is_known, &e));
     contexts_drop(s, c);
     assert_true(contexts_begin(s, &more, 1000, &c, &is_known, &e)); /* the others expired */
@@ -322,15 +333,8 @@ static void test_salts_make_no_room(void **state)
     struct context *c;
     struct api_error e = {0};
     bool is_known;
-    for (uint32_t i = 0; i < CONTEXTS_SCOPE_MAX; i++) {
-        char scope[16];
-        snprintf(scope, sizeof scope, "k s%u", i);
-        struct contexts_new n = spec(scope, "a", "x");
-        save(s, &n, 0);
-    }
     struct contexts_new more = spec("k other", "a", "x"), near = spec("kk s1", "a", "x");
-    assert_false(contexts_begin(s, &more, 0, &c, &is_known, &e));
-    assert_int_equal(dialect_error(&e).status, 507);
+    fill(s, "k s%u", "a", &more);
     assert_true(contexts_begin(s, &near, 0, &c, &is_known, &e));
     contexts_drop(s, c);
     contexts_close(s);
