@@ -459,6 +459,33 @@ str models_leg_fill(struct models_leg *m, struct api_request *rq, struct arena *
     return arena_copy(a, entry.name);
 }
 
+bool models_leg_resolve(struct models_leg *m, str name, struct arena *a, str *own,
+                        struct api_error *e)
+{
+    struct library_entry entry;
+    struct api_model row;
+    struct err why = {0};
+    if (models_leg_find(m, name, a, &entry, e) == MODELS_LEG_FOUND) {
+        *own = arena_copy(a, entry.name);
+        if (models_leg_row(m, &entry, false, &row, &why) == CATALOG_FAILED)
+            return err_set(&e->err, ERR_FORMAT, "%.*s: %s", STR_ARG(entry.name), why.text);
+        return own->p || err_set(&e->err, ERR_MEMORY, "no memory for a name");
+    }
+    if (e->err.code == ERR_NONE)
+        api_error_set(e, ERR_OVERLOADED, NULL, STR("model"), "the stores are not read yet");
+    return false;
+}
+
+bool models_leg_has_any(const struct models_leg *m)
+{
+    struct err why = {0};
+    const struct library *picture = catalog_picture(m->catalog, &why);
+    for (uint32_t i = 0; picture && i < library_count(picture); i++)
+        if (!library_at(picture, i)->broken.len)
+            return true;
+    return m->added_count > 0 || (!picture && why.code == ERR_NONE);
+}
+
 /* --- what else is told --------------------------------------------------------------------- */
 
 size_t models_leg_residents(struct models_leg *m, struct models_leg_resident *out, size_t out_max)

@@ -121,6 +121,14 @@ void models_leg_change(struct models_leg *m, const struct models_leg_next *next)
  * itself. The model's own name; rq->model where nothing of that name is known. May be in a. */
 str models_leg_fill(struct models_leg *m, struct api_request *rq, struct arena *a);
 
+/* The own name of the model that a request for name would be answered by, in a; as far as the
+ * stores are known now: a younger picture may be on its way. ERR_NOT_FOUND; ERR_OVERLOADED: they
+ * are not read yet; other codes: it is there and its file is none that can be loaded. */
+BASE_USE_RESULT bool models_leg_resolve(struct models_leg *m, str name, struct arena *a, str *own,
+                                        struct api_error *e);
+/* Some model is known that could be loaded, or the stores are not read yet. */
+bool models_leg_has_any(const struct models_leg *m);
+
 /* A model that is in no store (given by its path at start), found by its name before all others. */
 BASE_USE_RESULT bool models_leg_add(struct models_leg *m, const struct library_entry *entry,
                                     struct err *e);

@@ -111,6 +111,13 @@ static bool path_legs_may_answer(struct legs *l, const struct router_entry *e, i
                    at->leg.state != API_HEALTH_FAILED);
 }
 
+bool path_legs_is_open(const struct server *s, const struct router_entry *e)
+{
+    struct legs *l = server_options_of(s)->legs;
+    return legs_row_of(l, e->leg)->kind == LEG_KIND_UPSTREAM &&
+           path_legs_may_answer(l, e, loop_ms());
+}
+
 /* The name of the leg that would be asked first now; "" when none may be. */
 static str path_legs_active(struct legs *l, const struct router_route *r, int64_t now)
 {

@@ -12,6 +12,7 @@
 #define SHOAL_SERVE_PATH_LEGS_H
 
 #include "base/json.h"
+#include "route/router.h"
 #include "serve/server.h"
 
 void path_legs_routes(struct server *s, struct http_conn *c);
@@ -20,6 +21,8 @@ void path_legs_drill(struct server *s, struct http_conn *c);   /* begins one, or
 void path_legs_drilled(struct server *s, struct http_conn *c); /* what came of it so far */
 /* The members "legs" and "routes" of an object that is open. */
 void path_legs_put(struct json_writer *w, struct server *s);
+/* An upstream leg that a request would be sent to now. */
+bool path_legs_is_open(const struct server *s, const struct router_entry *e);
 /* Adds a reason for each leg that is not as it should be; true: some route has nobody left. */
 bool path_legs_judge(const struct server *s, struct json_writer *reasons, bool *is_degraded);
 

@@ -11,7 +11,6 @@
 #include "serve/metrics.h"
 #include "serve/models_leg.h"
 #include "serve/path_legs.h"
-#include "serve/path_query.h"
 
 #define PATH_STATE_MAX ((size_t)4 << 20) /* bytes of an answer */
 
@@ -27,13 +26,13 @@ static void path_state_look(const struct server *s, struct path_state_view *v)
     v->count = base_min(v->count, countof(v->rows));
 }
 
-static bool path_state_stands(const struct server *s, const struct models_leg_resident *r)
+bool path_state_stands(const struct server *s, const struct models_leg_resident *r)
 {
     return r->health.state == API_HEALTH_READY &&
            r->health.progress_age_ms > server_options_of(s)->engine_stall_ms / 2;
 }
 
-static const char *path_state_name(enum api_health_state state)
+const char *path_state_name(enum api_health_state state)
 {
     switch (state) {
     case API_HEALTH_STARTING:
@@ -143,63 +142,6 @@ void path_state_health(struct server *s, struct http_conn *c)
     path_state_look(s, &v);
     bool is_failing = path_state_put_health(&w, s, &v) == PATH_STATE_FAILING;
     path_state_send(c, is_failing ? 503 : 200, "application/json", &out);
-}
-
-/* --- ready --------------------------------------------------------------------------------- */
-
-/* The one asked for, else the one that spoke last, else any. */
-static const struct models_leg_resident *path_state_pick(const struct path_state_view *v, str name)
-{
-    const struct models_leg_resident *best = NULL;
-    for (size_t i = 0; i < v->count; i++) {
-        const struct models_leg_resident *r = &v->rows[i];
-        if (name.p && !str_eq_nocase(r->name, name))
-            continue;
-        bool spoke = r->token_age_ms >= 0;
-        if (!best || (spoke && (best->token_age_ms < 0 || r->token_age_ms < best->token_age_ms)))
-            best = r;
-    }
-    return best;
-}
-
-static bool path_state_is_ready(const struct server *s, const struct models_leg_resident *r)
-{
-    uint64_t room = (uint64_t)base_max(r->model.slots, 1u) + server_options_of(s)->queue_max;
-    return r->health.state == API_HEALTH_READY && !r->is_draining && !path_state_stands(s, r) &&
-           (uint64_t)r->running + r->waiting < room;
-}
-
-/* A model that is not resident can be loaded: idle. One that has run its self-test is ready before
- * its first token. */
-void path_state_ready(struct server *s, struct http_conn *c)
-{
-    struct path_state_view v;
-    struct buf out;
-    path_state_look(s, &v);
-    str asked = path_query(c, STR("model"), http_conn_arena(c));
-    const struct models_leg_resident *r = path_state_pick(&v, asked);
-    bool is_ready = !r || path_state_is_ready(s, r);
-    buf_init(&out, PATH_STATE_MAX);
-    struct json_writer w = json_writer(&out);
-    json_open_object(&w);
-    json_key_z(&w, "ready");
-    json_put_bool(&w, is_ready);
-    json_key_z(&w, "model");
-    if (r || asked.p)
-        json_put_text(&w, r ? r->name : asked);
-    else
-        json_put_null(&w);
-    path_state_text(&w, "state", str_of(r ? path_state_name(r->health.state) : "idle"));
-    json_key_z(&w, "progress");
-    json_put_float(&w, r && r->health.state == API_HEALTH_STARTING ? r->health.progress : 1);
-    json_key_z(&w, "last_token_ms");
-    if (r && r->token_age_ms >= 0)
-        json_put_i64(&w, r->token_age_ms);
-    else
-        json_put_null(&w);
-    json_put_key_i64(&w, "queue", r ? r->waiting : 0);
-    json_close_object(&w);
-    path_state_send(c, is_ready ? 200 : 503, "application/json", &out);
 }
 
 /* --- status -------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "serve/path_contexts.h"
 #include "serve/path_legs.h"
 #include "serve/path_pull.h"
+#include "serve/path_ready.h"
 #include "serve/path_sessions.h"
 #include "serve/path_state.h"
 
@@ -120,7 +121,7 @@ static void path_reload(struct server *s, struct http_conn *c)
 static const struct path_row rows_of_paths[] = {
     {"GET", "/", OPEN, path_root},
     {"GET", "/health", OPEN, path_state_health},
-    {"GET", "/ready", OPEN, path_state_ready},
+    {"GET", "/ready", OPEN, path_ready},
     {"GET", "/openapi.json", OPEN, path_openapi},
     {"GET", "/api/version", INFER, path_ollama_version},
     {"GET", "/version", READ, path_version},

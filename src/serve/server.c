@@ -11,6 +11,7 @@
 #include "serve/misses.h"
 #include "serve/models_leg.h"
 #include "serve/path_table.h"
+#include "serve/proofs.h"
 #include "serve/replay.h"
 #include "serve/sessions.h"
 
@@ -29,6 +30,7 @@ struct server {
     struct sessions *sessions;
     struct limits *limits;
     struct pulls *pulls;
+    struct proofs proofs;
     str listen[SERVER_ADDRESSES_MAX]; /* what limits knows as our names */
     uint32_t listen_count;
     struct loop_timer stop;
@@ -478,6 +480,7 @@ bool server_open(struct server **out, const struct server_options *o, struct err
     struct server *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "serve: no memory");
+    proofs_init(&s->proofs, o->loop, o->models);
     if (!loop_timer_open(&s->stop, o->loop, server_on_stop_time, s, e) || !server_init(s, o, e)) {
         server_close(s);
         return false;
@@ -626,6 +629,7 @@ void server_close(struct server *s)
     http_server_close(s->http); /* each open request gets its on_gone */
     exchange_set_close(s->exchanges);
     pulls_close(s->pulls);
+    proofs_close(&s->proofs);
     replay_close(s->replay);
     misses_close(s->misses);
     agents_close(s->agents);
@@ -648,6 +652,7 @@ struct sessions *server_sessions(const struct server *s) { return s->sessions; }
 const struct replay *server_replay(const struct server *s) { return s->replay; }
 
 struct pulls *server_pulls(const struct server *s) { return s->pulls; }
+struct proofs *server_proofs(struct server *s) { return &s->proofs; }
 struct limits *server_limits(const struct server *s) { return s->limits; }
 
 void server_on_leave(struct http_conn *c, void (*on_leave)(void *ctx), void *ctx)

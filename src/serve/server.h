@@ -24,6 +24,7 @@
 
 struct legs;
 struct models_leg;
+struct proofs;
 struct server;
 struct tls;
 struct server_options {
@@ -102,6 +103,7 @@ struct contexts *server_contexts(const struct server *s);
 struct sessions *server_sessions(const struct server *s);
 const struct replay *server_replay(const struct server *s); /* NULL: cache.replay is off */
 struct pulls *server_pulls(const struct server *s);
+struct proofs *server_proofs(struct server *s);
 struct limits *server_limits(const struct server *s); /* keeps alive what the options view */
 /* Called once if c's client goes away before its reply has ended; NULL: not any more. */
 void server_on_leave(struct http_conn *c, void (*on_leave)(void *ctx), void *ctx);

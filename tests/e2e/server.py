@@ -84,10 +84,12 @@ class Server:
                 return int(found.group(1))
 
     def wait_ready(self, loaded):
-        """Until a reply would start now; loaded: by a model that is in memory."""
+        """Until a reply would start now; loaded: by a model that is in memory. Without any model
+        there is nothing to wait for."""
         def is_ready():
             r = self.get("/ready")
-            return r.status == 200 and (not loaded or r.json()["state"] == "loaded")
+            state = r.json()["state"]
+            return state == "loaded" if loaded else r.status == 200 or state == "none"
         wait_until(is_ready, 60)
 
     def errors(self):
