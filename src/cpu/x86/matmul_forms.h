@@ -231,7 +231,7 @@ static void form_set_rows(struct cpu_kernels *k, enum qtype t)
     if (quant_table[t].act_block == 0)
         return;
     struct cpu_matmul *m = &k->mm[ACT_INT8][t];
-    m->form = quant_table[t].act_block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256;
+    m->form = tile_form(t);
     m->gemv = m->gemm = form_int8_product;
     m = &k->mm[ACT_INT16][t];
     m->form = CPU_FORM_INT16;

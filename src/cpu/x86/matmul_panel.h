@@ -39,6 +39,7 @@ struct tile_panel {
 struct tile_job {
     const struct matmul_args *a;
     struct tile_panel *panel;
+    struct cpu_form_layout form; /* of the activations */
     enum tile_kind kind;
     bool has_min, is_biased; /* is_biased: codes are q + 128 */
     int offset_log2;         /* of the codes */
@@ -279,6 +280,18 @@ VEC_INLINE void tile_begin(const struct tile_job *j, vf acc[TILE_GROUPS][6], siz
         }
 }
 
+/* The next tile's outputs, a line or two per column and far apart: no hardware sees them coming. */
+VEC_INLINE void tile_fetch_out(const struct tile_job *j, size_t column, int nc)
+{
+    if (column + (size_t)nc > j->a->columns)
+        return;
+    VEC_UNROLL for (int c = 0; c < nc; c++)
+    {
+        const void *out = j->a->out[column + (size_t)c] + j->row;
+        vec_prefetch(out, TILE_ROWS * sizeof(float));
+    }
+}
+
 VEC_INLINE void tile_end(const struct tile_job *j, vf acc[TILE_GROUPS][6], size_t column, int nc)
 {
     bool is_last = j->block + j->blocks == j->a->in / 32;
@@ -316,12 +329,13 @@ VEC_INLINE void tile_add(vf acc[TILE_GROUPS][6], vi s[TILE_GROUPS][6], const flo
 VEC_INLINE void tile_run_32(const struct tile_job *j, size_t column, int nc, bool has_min,
                             bool is_biased)
 {
-    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_32, column, (size_t)nc);
+    struct tile_acts t = tile_acts_at(j->a, &j->form, column, (size_t)nc);
     const int32_t *x = t.x + j->block * 8 * (size_t)nc, *neg = t.neg + j->block * (size_t)nc;
     const float *ad = t.d + j->block * (size_t)nc;
     const float *sum = (const float *)t.sum + j->block * (size_t)nc;
     vf acc[TILE_GROUPS][6];
     tile_begin(j, acc, column, nc);
+    tile_fetch_out(j, column + (size_t)nc, nc);
     for (size_t b = 0; b < j->blocks; b++) {
         vi s[TILE_GROUPS][6];
         if (j->fetches)
@@ -428,9 +442,10 @@ VEC_INLINE void tile_sums_256(const struct tile_job *j, vi dot[TILE_GROUPS][6], 
 /* Q4_K, Q5_K: by 32, with minimums; all others: by 16. */
 VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, enum tile_way way)
 {
-    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_256, column, (size_t)nc);
+    struct tile_acts t = tile_acts_at(j->a, &j->form, column, (size_t)nc);
     vf acc[TILE_GROUPS][6];
     tile_begin(j, acc, column, nc);
+    tile_fetch_out(j, column + (size_t)nc, nc);
     t.x += j->block * 8 * (size_t)nc;
     t.neg += j->block * 2 * (size_t)nc;
     const int32_t *factors = t.factor;
@@ -462,12 +477,13 @@ VEC_INLINE void tile_run_256(const struct tile_job *j, size_t column, int nc, en
  * signed and the activations get the bias: what it adds is the same for all columns. */
 VEC_INLINE void tile_run_16(const struct tile_job *j, size_t column, int nc)
 {
-    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT8_32, column, (size_t)nc);
+    struct tile_acts t = tile_acts_at(j->a, &j->form, column, (size_t)nc);
     const int32_t *x = t.x + j->block * 8 * (size_t)nc;
     const float *ad = t.d + j->block * (size_t)nc;
     const vi bias = vi_set1((int32_t)0x80808080u);
     vf acc[TILE_GROUPS][6];
     tile_begin(j, acc, column, nc);
+    tile_fetch_out(j, column + (size_t)nc, nc);
     for (size_t step = 0; step < 2 * j->blocks; step++, x += 4 * nc) {
         vi s[TILE_GROUPS][6];
         const uint8_t *codes = j->panel->codes[step / 2][step % 2 * 4][0];
@@ -507,12 +523,13 @@ static void tile_run(const struct tile_job *j, size_t column, size_t nc)
     }
 }
 
-static struct tile_job tile_job_of(const struct matmul_args *a)
+static struct tile_job tile_job_of(const struct matmul_args *a, enum cpu_form form)
 {
     const struct cpu_pack_type *p = &cpu_pack_table[a->type];
     const struct cpu_codes_type *c = &cpu_codes_table[a->type];
     struct tile_job j = {.a = a,
                          .panel = a->scratch,
+                         .form = cpu_kernels_form_layout(form, a->in),
                          .has_min = c->has_min,
                          .width = TILE_WIDTH,
                          .fill = tile_fill,
@@ -559,9 +576,10 @@ static void tile_run_part(struct tile_job *j, size_t first, size_t last)
 static void tile_loops(struct tile_job *j, size_t act_size)
 {
     const struct matmul_args *a = j->a;
-    size_t most = a->columns <= TILE_FEW ? TILE_BLOCKS / 2 : TILE_BLOCKS;
+    bool is_k = j->kind == TILE_K32 || j->kind == TILE_K16;
+    size_t most = a->columns <= TILE_FEW ? TILE_BLOCKS / 4 : TILE_BLOCKS;
     size_t blocks = a->in / 32, parts = (blocks + most - 1) / most;
-    size_t part = base_align((blocks + parts - 1) / parts, 8); /* whole blocks of 256 */
+    size_t part = base_align((blocks + parts - 1) / parts, is_k ? 8 : 1); /* whole blocks of 256 */
     size_t pass = base_max(TILE_L2_ACTS / act_size / j->width, 4) * j->width;
     size_t passes = (a->columns + pass - 1) / pass;
     pass = ((a->columns + passes - 1) / passes + j->width - 1) / j->width * j->width;
@@ -579,9 +597,15 @@ static void tile_loops(struct tile_job *j, size_t act_size)
     }
 }
 
+/* The form of a type's int8 activations. */
+static enum cpu_form tile_form(enum qtype t)
+{
+    return quant_table[t].act_block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256;
+}
+
 static void tile_product(const struct matmul_args *a)
 {
-    struct tile_job j = tile_job_of(a);
+    struct tile_job j = tile_job_of(a, tile_form(a->type));
     tile_loops(&j, a->in);
 }
 

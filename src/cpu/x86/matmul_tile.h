@@ -22,8 +22,8 @@
 #if defined(__AVX2__)
 
 #define TILE_AHEAD 8192u /* bytes of prefetch */
-#define TILE_BLOCKS 16u  /* of 32 inputs: 16 KiB of codes for 32 rows, half of the smallest L1 */
-#define TILE_FEW 24u     /* columns up to which half of that leaves room for what comes next */
+#define TILE_BLOCKS 32u /* of 32 inputs, 32 KiB of codes for 32 rows: `out` is touched less often */
+#define TILE_FEW 24u    /* columns up to which a quarter of that leaves room for what comes next */
 #define TILE_L2_ACTS (384u << 10) /* int8 activations that may pass by once per row of tiles */
 #if defined(__AVX512F__)
 #define TILE_GROUPS 2 /* 16-row groups of a register tile: 32 x 6 sums in 24 of 32 registers */
@@ -167,16 +167,23 @@ struct tile_acts {
     const int32_t *spread, *factor; /* [in/256][nc], [in/32][nc] */
 };
 
-VEC_INLINE struct tile_acts tile_acts_at(const struct matmul_args *a, enum cpu_form form,
-                                         size_t first, size_t nc)
+VEC_INLINE struct tile_acts tile_acts_at(const struct matmul_args *a,
+                                         const struct cpu_form_layout *l, size_t first, size_t nc)
+{
+    const uint8_t *p = (const uint8_t *)a->act + first * l->size;
+    const int32_t *spread = (const int32_t *)(const void *)(p + l->factor * nc);
+    return (struct tile_acts){(const int32_t *)(const void *)p,
+                              (const float *)(const void *)(p + l->d * nc),
+                              (const int32_t *)(const void *)(p + l->neg * nc), p + l->sum * nc,
+                              spread, spread + a->in / 256 * nc};
+}
+
+/* A product of few columns has one panel. */
+VEC_INLINE struct tile_acts tile_acts_first(const struct matmul_args *a, enum cpu_form form,
+                                            size_t nc)
 {
     struct cpu_form_layout l = cpu_kernels_form_layout(form, a->in);
-    const uint8_t *p = (const uint8_t *)a->act + first * l.size;
-    const int32_t *spread = (const int32_t *)(const void *)(p + l.factor * nc);
-    return (struct tile_acts){(const int32_t *)(const void *)p,
-                              (const float *)(const void *)(p + l.d * nc),
-                              (const int32_t *)(const void *)(p + l.neg * nc), p + l.sum * nc,
-                              spread, spread + a->in / 256 * nc};
+    return tile_acts_at(a, &l, 0, nc);
 }
 
 /* Factors of block b of 256, [8][nc]; NULL: it is not spread in any column, all are 1. */
@@ -229,7 +236,7 @@ VEC_INLINE void tile_direct_32(const struct matmul_args *a, int nc, int bits, in
     const uint8_t *values = cpu_pack_table[a->type].values;
     const size_t scale_size = has_min || has_float_d ? 64 : 32;
     const size_t block_size = scale_size + tile_code_size(bits);
-    struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_32, 0, (size_t)nc);
+    struct tile_acts t = tile_acts_first(a, CPU_FORM_INT8_32, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
         const uint8_t *w0 = tile_group_at(a, row);
         const int32_t *x = t.x, *neg = t.neg;
@@ -278,7 +285,7 @@ VEC_INLINE void tile_mins(vi m[4], const uint8_t *mn)
 VEC_INLINE void tile_direct_k32(const struct matmul_args *a, int nc, int bits)
 {
     const size_t code_size = tile_code_size(bits);
-    struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
+    struct tile_acts t = tile_acts_first(a, CPU_FORM_INT8_256, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
         const uint8_t *scales = tile_group_at(a, row);
         const int32_t *x = t.x, *pairs = t.sum;
@@ -339,7 +346,7 @@ VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc, int bits, i
     const uint8_t *values = cpu_pack_table[a->type].values;
     const size_t head = has_min || has_float_d ? 64 : 32, code_size = tile_code_size(bits);
     const size_t scale_size = head + (has_min ? 512 : 256);
-    struct tile_acts t = tile_acts_at(a, CPU_FORM_INT8_256, 0, (size_t)nc);
+    struct tile_acts t = tile_acts_first(a, CPU_FORM_INT8_256, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
         const uint8_t *scales = tile_group_at(a, row);
         const int32_t *x = t.x, *neg = t.neg;

@@ -61,7 +61,7 @@ VEC_INLINE void wide_direct(const struct matmul_args *a, int nc, enum tile_kind 
         head + (kind == TILE_32 ? 0 : kind == TILE_K16 && has_min ? 512 : 256);
     const uint8_t *values = cpu_pack_table[a->type].values;
     const vi minus = vi_set1((int32_t)0x80000000u);
-    struct tile_acts t = tile_acts_at(a, CPU_FORM_INT16, 0, (size_t)nc);
+    struct tile_acts t = tile_acts_first(a, CPU_FORM_INT16, (size_t)nc);
     for (size_t row = a->row_first; row < a->row_last; row += CPU_ROWS) {
         const uint8_t *scales = tile_group_at(a, row);
         const int32_t *x = t.x, *neg = t.neg;
@@ -246,12 +246,13 @@ VEC_INLINE void wide_run(const struct tile_job *j, size_t column, int nc, int su
 {
     const struct wide_panel *p = (const struct wide_panel *)(const void *)j->panel;
     const int parts = 32 / sub;
-    struct tile_acts t = tile_acts_at(j->a, CPU_FORM_INT16, column, (size_t)nc);
+    struct tile_acts t = tile_acts_at(j->a, &j->form, column, (size_t)nc);
     const int32_t *x = t.x + j->block * 16 * (size_t)nc, *neg = t.neg + j->block * 2 * (size_t)nc;
     const float *ad = t.d + j->block * (size_t)nc;
     const float *sum = (const float *)t.sum + j->block * (size_t)nc;
     vf acc[TILE_GROUPS][6];
     tile_begin(j, acc, column, nc);
+    tile_fetch_out(j, column + (size_t)nc, nc);
     for (size_t b = 0; b < j->blocks; b++) {
         if (j->fetches)
             tile_fetch(j, b);
@@ -300,7 +301,7 @@ static void wide_product(const struct matmul_args *a)
         wide_direct_table[a->type](a);
         return;
     }
-    struct tile_job j = tile_job_of(a);
+    struct tile_job j = tile_job_of(a, CPU_FORM_INT16);
     j.width = WIDE_WIDTH;
     j.flip = 0x80808080u; /* all types: the form has sums of 16 activations */
     j.fill = wide_fill;
