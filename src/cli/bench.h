@@ -7,6 +7,7 @@
  *            once unmeasured. A repetition starts from the same depth: its pages are written again.
  *            GB/s = (weights that a step reads + K and V that it attends to) / time of a step,
  *            weights as they lie in the file; of experts the expected number of different ones.
+ *            Operations of attention are those of a token in the middle of the test.
  * Thread:    main, which is the engine thread of this process.
  * Limits:    BENCH_TESTS_MAX tests, BENCH_REPS_MAX repetitions, BENCH_BATCH_MAX sequences.
  */
@@ -31,6 +32,7 @@ struct bench_test {
     double mean, sd;
     double step_bytes; /* read by one step; 0 for prompts */
     double token_ops;  /* multiplications and additions of matmuls for a token */
+    double attend_ops; /* the same of attention, over what lies before the token */
 };
 
 struct bench_probe {
@@ -45,6 +47,7 @@ struct bench {
     struct device *device;
     struct device_info info;
     char machine[64]; /* the name of the CPU, or of the GPU */
+    char level[16];   /* of the kernels, as machine_level_name; "": the best there is */
     struct prepared *prepared;
     struct budget budget;
     struct step_limits limits;
@@ -56,7 +59,8 @@ struct bench {
     struct bench_test tests[BENCH_TESTS_MAX];
     uint32_t tests_count;
     struct bench_probe before, after;
-    int64_t load_ns;
+    int64_t load_ns;    /* from the open file to the first step */
+    int64_t weights_ns; /* of it: reading and packing the weights */
 };
 
 /* Loads the model for the largest test, makes the list of tests. */

@@ -19,6 +19,12 @@ static double bench_print_tops(const struct bench_test *t)
     return t->token_ops * t->mean * 1e-12;
 }
 
+/* A load uses every thread, or waits for the file: GB/s of the file, for each of them. */
+static double bench_print_load_gb_s(const struct bench *b)
+{
+    return (double)b->plan->weights.bytes / (double)b->weights_ns / b->info.threads;
+}
+
 static void bench_print_head(struct buf *out, const struct bench *b)
 {
     buf_add_z(out, "model      ");
@@ -27,7 +33,10 @@ static void bench_print_head(struct buf *out, const struct bench *b)
     buf_add_printable(out, model_file_arch(b->plan->file));
     buf_add_z(out, ", ");
     buf_add_size(out, b->plan->weights.bytes);
-    buf_printf(out, "), loaded in %.2f s\nmachine    ", (double)b->load_ns * 1e-9);
+    buf_printf(out, "), loaded in %.2f s", (double)b->load_ns * 1e-9);
+    if (b->info.threads)
+        buf_printf(out, ", weights at %.2f GB/s per thread", bench_print_load_gb_s(b));
+    buf_add_z(out, "\nmachine    ");
     buf_add_printable(out, str_of(b->machine));
     buf_printf(out, ", %s, %u thread%s\n", b->info.level, b->info.threads,
                b->info.threads == 1 ? "" : "s");
@@ -86,7 +95,11 @@ static void bench_print_put_test(struct json_writer *w, const struct bench *b,
     json_close_array(w);
     json_key_z(w, "tops");
     json_put_double(w, bench_print_tops(t));
+    json_key_z(w, "attend_ops");
+    json_put_double(w, t->attend_ops);
     if (!t->is_prompt) {
+        json_key_z(w, "step_bytes");
+        json_put_double(w, t->step_bytes);
         json_key_z(w, "gb_per_s");
         json_put_double(w, bench_print_gb_s(t));
         json_key_z(w, "share");
@@ -110,6 +123,8 @@ void bench_print_json(struct buf *out, const struct bench *b)
     json_put_u64(&w, b->plan->weights.bytes);
     json_key_z(&w, "load_s");
     json_put_double(&w, (double)b->load_ns * 1e-9);
+    json_key_z(&w, "weights_s");
+    json_put_double(&w, (double)b->weights_ns * 1e-9);
     json_key_z(&w, "build");
     json_put_text_z(&w, VERSION_TEXT " " VERSION_GIT);
     json_key_z(&w, "machine");

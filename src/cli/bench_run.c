@@ -94,6 +94,19 @@ static double bench_run_token_ops(const struct model_plan *m, bool is_prompt)
     return ops;
 }
 
+/* Scores and values of every query head, over so many tokens. */
+static double bench_run_attend_ops(const struct model_plan *m, double tokens)
+{
+    double ops = 0;
+    for (uint32_t i = 0; i < m->plan.ops_count; i++) {
+        const struct op_attn *a = &m->plan.ops[i].a.attn;
+        if (m->plan.ops[i].kind == OP_ATTN)
+            ops += 2.0 * a->heads * (a->dk + a->dv) *
+                   (a->window && tokens > a->window ? a->window : tokens);
+    }
+    return ops;
+}
+
 double bench_run_prompt_ops(const struct model_plan *m) { return bench_run_token_ops(m, true); }
 
 /* --- steps --- */
@@ -246,6 +259,7 @@ static bool bench_run_test(struct bench *b, struct bench_steps *s, struct bench_
                            struct bench_news *news, struct err *e)
 {
     uint32_t rows = t->is_prompt ? t->tokens : t->batch * t->tokens;
+    double middle = t->depth + (t->tokens + 1) / 2.0;
     if (!bench_run_fill_pages(s, t->depth, t->batch, e))
         return false;
     for (uint32_t rep = 0; rep <= b->reps; rep++) {
@@ -259,9 +273,10 @@ static bool bench_run_test(struct bench *b, struct bench_steps *s, struct bench_
     }
     bench_run_statistics(t);
     t->token_ops = bench_run_token_ops(b->plan, t->is_prompt);
+    t->attend_ops = bench_run_attend_ops(b->plan, middle);
     if (!t->is_prompt)
         t->step_bytes = bench_run_weight_bytes(b->plan, t->batch) +
-                        t->batch * bench_run_kv_bytes(b->plan, t->depth + (t->tokens + 1) / 2.0);
+                        t->batch * bench_run_kv_bytes(b->plan, middle);
     return true;
 }
 
@@ -354,18 +369,27 @@ static bool bench_run_budget(struct bench *b, struct err *e)
     return bench_run_check_pool(b, context, e);
 }
 
+static bool bench_run_weights(struct bench *b, struct err *e)
+{
+    int64_t begin = chrono_ns(&chrono_real);
+    bool ok = weights_load(&b->plan->weights, b->plan->backend, b->device, NULL, e);
+    b->weights_ns = chrono_ns(&chrono_real) - begin;
+    return ok;
+}
+
 static bool bench_run_load(struct bench *b, struct err *e)
 {
     const struct config *c = b->c->config;
-    struct device_options o = {.act = bench_run_act(c)};
+    struct device_options o = {.act = bench_run_act(c), .level = b->level[0] ? b->level : NULL};
     int64_t begin = chrono_ns(&chrono_real);
     if (!config_is(c, "engine.threads", "auto"))
         o.threads = (uint32_t)config_number(c, "engine.threads");
     if (!model_plan_open(&b->plan, b->model.path.p, c, &b->arena, e))
         return false;
     const struct backend *k = b->plan->backend;
-    bool ok = k->open(&b->device, &o, e) &&
-              weights_load(&b->plan->weights, k, b->device, NULL, e) && bench_run_budget(b, e) &&
+    if (o.level && !str_eq_z(str_of(k->name), "cpu"))
+        return err_set(e, ERR_USAGE, "bench: -isa: only with -backend cpu, this is %s", k->name);
+    bool ok = k->open(&b->device, &o, e) && bench_run_weights(b, e) && bench_run_budget(b, e) &&
               k->kv_init(b->device, &b->plan->layout, b->budget.pages, 0, e) &&
               k->prepare(b->device, &b->plan->plan, b->plan->weights.items, &b->limits,
                          &b->prepared, e);

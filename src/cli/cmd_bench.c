@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/machine.h"
 #include "cli/bench.h"
 #include "cli/config_keys.h"
 #include "cli/load.h"
@@ -33,6 +34,11 @@ static const struct cmd_flag cmd_bench_flags[] = {
      .spec = {.type = CONFIG_TYPE_INT, .min = 1, .max = BENCH_REPS_MAX},
      .standard = "5",
      .help = "repetitions"},
+    {.name = "isa",
+     .value = "LEVEL",
+     .spec = {.type = CONFIG_TYPE_TEXT},
+     .standard = "auto",
+     .help = "kernels of a CPU with less: ref, avx2, avx512, vnni or amx"},
     {.name = "against",
      .value = "URL[,URL]",
      .spec = {.type = CONFIG_TYPE_TEXT},
@@ -91,12 +97,28 @@ static bool cmd_bench_list(const struct cmd_context *c, const char *flag, uint32
     return *count || err_set(e, ERR_USAGE, "bench: -%s: a list of integers expected", flag);
 }
 
+/* Whether the machine has the level is said by the backend. */
+static bool cmd_bench_level(struct bench *b, struct err *e)
+{
+    str name = cmd_text(b->c, "isa");
+    enum cpu_level level;
+    if (str_eq_z(name, "auto"))
+        return true;
+    if (!machine_level_parse(name, &level))
+        return err_set(e, ERR_USAGE, "bench: -isa: auto, ref, avx2, avx512, vnni or amx expected, "
+                       "got \"%.*s\"", STR_ARG(str_sub(name, 0, 40)));
+    snprintf(b->level, sizeof b->level, "%s", machine_level_name(level));
+    return true;
+}
+
 static bool cmd_bench_fill(struct bench *b, struct err *e)
 {
     const struct cmd_context *c = b->c;
     b->prompt = (uint32_t)cmd_number(c, "p");
     b->generated = (uint32_t)cmd_number(c, "n");
     b->reps = (uint32_t)cmd_number(c, "reps");
+    if (!cmd_bench_level(b, e))
+        return false;
     return cmd_bench_list(c, "batch", BENCH_BATCH_MAX, b->batches, &b->batches_count, e) &&
            cmd_bench_list(c, "depth", 1u << 20, b->depths, &b->depths_count, e) &&
            cmd_models_find(c, c->words[0], &b->model, e);
@@ -224,7 +246,7 @@ static bool cmd_bench_local(struct cmd_context *c, struct err *e)
 /* A flag of the other half would be ignored: it is refused. */
 static bool cmd_bench_run(struct cmd_context *c, struct err *e)
 {
-    static const char *const local[] = {"p", "n", "batch", "depth", "reps"};
+    static const char *const local[] = {"p", "n", "batch", "depth", "reps", "isa"};
     static const char *const remote[] = {"scenario", "agents", "prompt-tokens", "out", "rounds",
                                          "dialect", "key-file"};
     bool is_remote = cmd_is_given(c, "against");

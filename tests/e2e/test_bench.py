@@ -63,6 +63,15 @@ def test_settings_of_the_engine_hold(shoal):
     assert got["threads"] == 1 and "act=float" in got["numerics"]
 
 
+def test_kernels_of_a_lesser_cpu_can_be_measured(shoal):
+    done = shoal("bench", *QUICK, tiny("llama"), "-json", "-batch", "1", "-isa", "ref")
+    got = json.loads(done.stdout)
+    assert got["isa"] == "ref" and got["numerics"].startswith("cpu ref ")
+    assert got["weights_s"] > 0
+    heads = {t["test"]: t["attend_ops"] for t in got["tests"]}
+    assert heads["pp"] == pytest.approx(heads["tg"] * 4.5 / 2.5)  # over 8 and 4 tokens
+
+
 def test_what_cannot_be_measured_is_refused(shoal):
     llama = tiny("llama")
     for args, code, text in [
@@ -73,6 +82,8 @@ def test_what_cannot_be_measured_is_refused(shoal):
             ([llama, "-depth", ""], 2, "bench: -depth: a list of integers expected"),
             ([llama, "-p", "0", "-n", "0"], 2, "bench: nothing to do: -p and -n are both 0"),
             ([llama, "-reps", "0"], 2, 'bench: -reps: integer 1..100 expected, got "0"'),
+            ([llama, "-isa", "sse"], 2, 'bench: -isa: auto, ref, avx2, avx512, vnni or amx '
+                                        'expected, got "sse"'),
             ([llama, "-depth", "1000000"], 1, "bench: depth and test need 1000512 tokens of "
                                               "context, the model was trained with 2048")]:
         done = shoal("bench", *args)
@@ -200,6 +211,8 @@ def test_flags_of_the_other_half_are_refused(shoal):
     for args, text in [
             (["m", "-agents", "2"], "bench: -agents: only with -against"),
             (["-against", "http://127.0.0.1:1", "-p", "5"], "bench: -p: only without -against"),
+            (["-against", "http://127.0.0.1:1", "-isa", "ref"],
+             "bench: -isa: only without -against"),
             ([], "bench: a MODEL or -against URL expected"),
             (["-against", "ftp://x"], 'bench: -against: URLs with http:// or https:// divided by '
                                       'commas expected, got "ftp://x"'),
