@@ -69,7 +69,7 @@ endif
 .PHONY: all help check static tidy layers clang-syntax headers unit kern golden model sim corpus \
         real test test-long full full-programs models tiny templates e2e asan tsan asan-programs \
         tsan-programs quick-programs threaded-programs test-agents bench-kern bench-peer \
-        bench-serve bench-agents bench-route \
+        bench-table bench-serve bench-agents bench-route \
         bench-tok bench-grammar test-schema run install dist deb wheel clean \
         soak soak-asan kill-engine test-faults FORCE
 .DELETE_ON_ERROR:
@@ -374,6 +374,7 @@ kill-engine: $(BUILD)/shoal $(BUILD)/bench/serve/stress models ## kill -9 of the
 
 # ---------------------------------------------------------------- speed
 
+# TYPE=none: the limits alone.
 bench-kern: $(BUILD)/tests/kern/kern_test ## kernels, the limits: LEVEL=avx2 TYPE=Q4_K ACT=int8
 	@$< --bench "$(LEVEL)" "$(TYPE)" "$(ACT)"
 
@@ -390,9 +391,36 @@ $(PEER)/ok: bench/peer/requirements.txt
 	@$(PEER_CC) CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) $(PEER)/bin/pip install -q \
 	    --disable-pip-version-check --no-binary llama-cpp-python -r $<
 	@touch $@
-bench-peer: $(BUILD)/shoal $(PEER)/ok models ## beside llama.cpp: ROUNDS=5 BATCH=1,8,32 MODEL=x.gguf
+PEER_MADE = $(BUILD)/shoal $(BUILD)/tests/kern/kern_test $(PEER)/ok models
+bench-peer: $(PEER_MADE) ## beside llama.cpp: ROUNDS=5 BATCH=1,8,32 DEPTH=0,4096 MODEL=x.gguf
 	@bench/peer/peer.py -rounds $(or $(ROUNDS),5) -batch $(or $(BATCH),1) -floor 1.0 \
-	    -python $(PEER)/bin/python $(or $(MODEL),$(BUILD)/models/*.gguf)
+	    -depth $(or $(DEPTH),0) -python $(PEER)/bin/python $(or $(MODEL),$(BUILD)/models/*.gguf)
+
+# Rows of bench/peer/table.py, all without ROW, which takes an hour: ROW="prefill decode:Q5_K".
+PEER_AVX2 = $(BUILD)/peer-avx2
+bench-table: $(PEER_MADE) $(VENV)/ok $(if $(filter-out avx2%,$(ROW)),,$(PEER_AVX2)/ok) ## goals
+	@$(VENV)/bin/python bench/peer/table.py -rounds $(or $(ROUNDS),3) $(if $(KEEP),-keep) \
+	    -python $(PEER)/bin/python $(ROW)
+
+PEER_SRC = $(BUILD)/peer-src
+$(PEER_SRC)/ok: bench/peer/requirements.txt
+	@tools/setup peer
+	@mkdir -p $(@D)
+	@$(PYTHON) -m venv $(@D)/venv
+	@cd $(@D) && venv/bin/pip download -q --disable-pip-version-check --no-deps \
+	    --no-binary llama-cpp-python -r $(abspath $<) -d . && tar xzf llama_cpp_python-*.tar.gz
+	@touch $@
+# The peer's libraries with those kernels that an AVX2 machine would get: two minutes.
+$(PEER_AVX2)/ok: $(PEER_SRC)/ok $(PEER)/ok
+	@mkdir -p $(@D)
+	@echo "  PEER   $(@D)"
+	@cmake -S $(PEER_SRC)/llama_cpp_python-*/vendor/llama.cpp -B $(@D)/build \
+	    -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF -DGGML_AVX2=ON \
+	    -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON >$(@D)/log
+	@cmake --build $(@D)/build -j$$(nproc) --target ggml-cpu >>$(@D)/log
+	@cp -r $$($(PEER)/bin/python -c 'import llama_cpp; print(llama_cpp.__path__[0])')/lib $(@D)
+	@cp $(@D)/build/bin/libggml-cpu.so* $(@D)/lib
+	@touch $@
 
 # The peer's server lies in the same source package: about ten minutes on two cores, once.
 PEER_SERVER = $(BUILD)/peer-server/bin/llama-server
@@ -401,15 +429,11 @@ PEER_CMAKE  = -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OF
               -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON -DLLAMA_USE_PREBUILT_UI=OFF \
               -DLLAMA_OPENSSL=OFF $(if $(findstring clang,$(PEER_CC)),-DGGML_OPENMP=OFF)
 $(PEER_SERVER): bench/peer/requirements.txt
-	@tools/setup peer
+	@$(MAKE) -s $(PEER_SRC)/ok
 	@echo "  PEER   $@"
-	@mkdir -p $(BUILD)/peer-src
-	@$(PYTHON) -m venv $(BUILD)/peer-src/venv
-	@cd $(BUILD)/peer-src && venv/bin/pip download -q --disable-pip-version-check --no-deps \
-	    --no-binary llama-cpp-python -r $(abspath $<) -d . && tar xzf llama_cpp_python-*.tar.gz
-	@$(filter CC=% CXX=%,$(PEER_CC)) cmake -S $(BUILD)/peer-src/llama_cpp_python-*/vendor/llama.cpp \
-	    -B $(BUILD)/peer-server $(PEER_CMAKE) >$(BUILD)/peer-src/log
-	@cmake --build $(BUILD)/peer-server -j$$(nproc) --target llama-server >>$(BUILD)/peer-src/log
+	@$(filter CC=% CXX=%,$(PEER_CC)) cmake -S $(PEER_SRC)/llama_cpp_python-*/vendor/llama.cpp \
+	    -B $(BUILD)/peer-server $(PEER_CMAKE) >$(PEER_SRC)/log
+	@cmake --build $(BUILD)/peer-server -j$$(nproc) --target llama-server >>$(PEER_SRC)/log
 SERVE_MODEL = $(BUILD)/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 SERVE_MADE = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(PEER_SERVER)
 bench-serve: $(SERVE_MADE) models ## a fleet, beside llama.cpp's server: ROUNDS=3

@@ -3,97 +3,197 @@
 
 Each round measures one after the other, shoal first in odd rounds: same file, same threads, one
 process per measurement, prompt of 512 and generation of 128 tokens, no sampling; with -batch 1,8,32
-that many sequences generate at once. The ratio is that of the medians. Prints a table for
-docs/NUMBERS.md; with -floor it fails below that.
-PYTHON holds llama-cpp-python built from source for this machine (make bench-peer).
+that many sequences generate at once, with -depth 0,4096 behind so many tokens in the cache. A
+measurement is the best of -reps, the ratio that of the medians over the rounds. The share is that
+of the least time a token can take: the bytes it needs at the read bandwidth, or its products at the
+peak of the instructions, both measured beside it. Prints a table for docs/NUMBERS.md; with -floor
+it fails below that.
+PYTHON holds llama-cpp-python built from source for this machine (make bench-peer); -libs: other
+builds of its libraries.
 """
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+SHOAL = os.path.join(ROOT, "build/shoal")
+KERN = os.path.join(ROOT, "build/tests/kern/kern_test")
 
 
-def measure(command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+def run(command, **environment):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                          env={**os.environ, **environment})
     if done.returncode:
         sys.exit(f"peer: {' '.join(command)}\n{done.stderr.decode()}")
-    return json.loads(done.stdout)
+    return done.stdout.decode()
+
+
+def tests_of(options):
+    return ["-p", str(options.p), "-n", str(options.n), "-batch", options.batch,
+            "-depth", options.depth]
 
 
 def measure_shoal(model, options):
-    facts = measure([os.path.join(ROOT, "build/shoal"), "bench", "-json", "-p", str(options.p),
-                     "-n", str(options.n), "-batch", options.batch, "-reps", "1", model])
-    return {name(row["test"], row["batch"]): row["tokens_per_s"] for row in facts["tests"]}, facts
-
-
-def name(test, batch):
-    """pp, tg for one sequence, tg x8."""
-    return test if test == "pp" or batch == 1 else f"{test} x{batch}"
+    facts = json.loads(run([SHOAL, "bench", "-json", *tests_of(options), "-backend", "cpu",
+                            "-isa", options.isa, "-reps", str(options.reps), model],
+                           SHOAL_ENGINE_THREADS=str(options.threads)))
+    return [{**row, "tokens_per_s": max(row["reps"])} for row in facts["tests"]], facts
 
 
 def measure_peer(model, options):
-    facts = measure([options.python, os.path.join(HERE, "peer_llama.py"), "-p", str(options.p),
-                     "-n", str(options.n), "-batch", options.batch, "-reps", "1", "-threads",
-                     str(options.threads), model])
-    rates = {name("tg", int(batch)): rate[0] for batch, rate in facts["tg"].items()}
-    return {"pp": facts["pp"][0], **rates}, facts
+    libs = {"LLAMA_CPP_LIB_PATH": options.libs} if options.libs else {}
+    facts = json.loads(run([options.python, os.path.join(HERE, "peer_llama.py"),
+                            *tests_of(options), "-threads", str(options.threads), "-reps",
+                            str(options.reps), model], **libs))
+    return facts["tests"], facts
 
 
-def compare(model, options):
-    """Rates of all rounds by side and test, and what both say about themselves."""
-    rates = {"shoal": {}, "peer": {}}
-    facts, bandwidth = {}, []
-    for number in range(options.rounds):
+def limits(options):
+    """(int8, float): what the instructions can do, in TOP/s; by the kernels' own bench program."""
+    isa = "" if options.isa == "auto" else options.isa
+    text = run([KERN, "--bench", isa, "none"])
+    found = re.search(r"peak int8 ([\d.]+), float ([\d.]+) TOP/s", text)
+    if not found or not float(found.group(1)):
+        sys.exit(f"peer: no peak in the output of {KERN}:\n{text}")
+    return float(found.group(1)), float(found.group(2))
+
+
+def key_of(row):
+    return row["test"], row["tokens"], row["depth"], row["batch"]
+
+
+def label(key):
+    """pp512, tg128 x8, pp512 @4096."""
+    test, tokens, depth, batch = key
+    return f"{test}{tokens}" + (f" x{batch}" if batch > 1 else "") + (f" @{depth}" if depth else "")
+
+
+class Comparison:
+    """All rounds of one model: rates by side and test, and what was measured beside them."""
+
+    def __init__(self, model, options):
+        self.model, self.options = model, options
+        self.rates = {"shoal": {}, "peer": {}}
+        self.facts, self.rows = {}, {}
+        self.bandwidth, self.peaks, self.loads = [], [], {"shoal": [], "peer": []}
         sides = [("shoal", measure_shoal), ("peer", measure_peer)]
-        for side, run in sides if number % 2 == 0 else reversed(sides):
-            one, facts[side] = run(model, options)
-            for test, rate in one.items():
-                rates[side].setdefault(test, []).append(rate)
-        bandwidth += [facts["shoal"]["gb_per_s_before"], facts["shoal"]["gb_per_s_after"]]
-        print(".", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return rates, facts, bandwidth
+        for number in range(options.rounds):
+            self.peaks.append(limits(options))
+            for side, one in sides if number % 2 == 0 else reversed(sides):
+                self.add(side, *one(model, options))
+            print(".", end="", file=sys.stderr, flush=True)
+        self.peaks.append(limits(options))
+        print(file=sys.stderr)
+
+    def add(self, side, rows, facts):
+        self.facts[side] = facts
+        for row in rows:
+            self.rates[side].setdefault(key_of(row), []).append(row["tokens_per_s"])
+        if side == "shoal":
+            self.rows = {key_of(row): row for row in rows}
+            self.bandwidth += [facts["gb_per_s_before"], facts["gb_per_s_after"]]
+        self.loads[side].append(facts["weights_s"] if side == "shoal" else facts["load_s"])
+
+    def rate(self, side, key):
+        return statistics.median(self.rates[side][key])
+
+    def ratio(self, key):
+        return self.rate("shoal", key) / self.rate("peer", key)
+
+    def peak(self, which):
+        return statistics.median(pair[which] for pair in self.peaks) * 1e12
+
+    def bytes_s(self, key):
+        """Seconds of one token by bandwidth; a prompt reads the weights for many tokens at once."""
+        size = self.rows[key].get("step_bytes", 0) / key[3]
+        return size / statistics.median(self.bandwidth) * 1e-9
+
+    def products_s(self, key):
+        row = self.rows[key]
+        matmul_ops = row["tops"] * 1e12 / (sum(row["reps"]) / len(row["reps"]))
+        return matmul_ops / self.peak(0) + row["attend_ops"] / self.peak(1)
+
+    def share(self, key):
+        bytes_s, products_s = self.bytes_s(key), self.products_s(key)
+        return max(bytes_s, products_s) * self.rate("shoal", key), (
+            "bandwidth" if bytes_s > products_s else "products")
+
+    def attention(self, key):
+        """Time that the depth added, as a multiple of the least it can take; None at depth 0."""
+        base = (*key[:2], 0, key[3])
+        if key[2] == 0 or base not in self.rows:
+            return None
+        added = 1 / self.rate("shoal", key) - 1 / self.rate("shoal", base)
+        ops = self.rows[key]["attend_ops"] - self.rows[base]["attend_ops"]
+        return added / max(self.bytes_s(key) - self.bytes_s(base), ops / self.peak(1))
 
 
 def spread(values):
     return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
 
 
-def report(model, options):
-    """Prints the table of one model; True if it is not below the floor."""
-    rates, facts, bandwidth = compare(model, options)
-    shoal = facts["shoal"]
-    print(f"{os.path.basename(model)}: {shoal['machine']}, {shoal['isa']}, "
-          f"{options.threads} threads, read {min(bandwidth):.1f}-{max(bandwidth):.1f} GB/s at "
-          f"{shoal['weight_bytes']} bytes\n"
-          f"  shoal {shoal['build']}; {facts['peer']['name']}")
+def print_head(c):
+    shoal, peaks = c.facts["shoal"], [pair[0] for pair in c.peaks]
+    threads, size = shoal["threads"], shoal["weight_bytes"]
+    load = statistics.median(c.loads["shoal"])
+    print(f"{os.path.basename(c.model)}: {shoal['machine']}, {shoal['isa']}, "
+          f"{threads} thread{'s' if threads > 1 else ''}, read {min(c.bandwidth):.1f}-"
+          f"{max(c.bandwidth):.1f} GB/s at {size} bytes, int8 peak {min(peaks):.3f}-"
+          f"{max(peaks):.3f} TOP/s\n  shoal {shoal['build']}; {c.facts['peer']['name']}\n"
+          f"  load shoal {load:.2f} s, {size / load / threads / 1e9:.2f} GB/s per thread; "
+          f"peer {statistics.median(c.loads['peer']):.2f} s")
+
+
+def report(model, options, goals=None):
+    """Prints the table of one model; True if no ratio is below its goal or the floor. goals: by
+    label."""
+    c = Comparison(model, options)
+    print_head(c)
     is_good = True
-    for test, ours in rates["shoal"].items():
-        theirs, tokens = rates["peer"][test], options.p if test == "pp" else options.n
-        ratio = statistics.median(ours) / statistics.median(theirs)
-        is_good = is_good and ratio >= options.floor
-        print(f"  {test:<6} {tokens:<5} shoal {spread(ours):>28} t/s   peer {spread(theirs):>28} "
-              f"t/s   {ratio:.2f}x{'' if ratio >= options.floor else '   BELOW'}")
+    for key in c.rows:
+        goal = (goals or {}).get(label(key), options.floor)
+        verdict = "" if not goal else f"goal {goal}x" + ("" if c.ratio(key) >= goal else "  BELOW")
+        is_good = is_good and c.ratio(key) >= goal
+        share, of = c.share(key)
+        above = c.attention(key)
+        more = "" if above is None else f"; attention {above:.2f}x its limit"
+        print(f"  {label(key):<13} shoal {spread(c.rates['shoal'][key]):>23} t/s   peer "
+              f"{spread(c.rates['peer'][key]):>23} t/s  {c.ratio(key):5.2f}x  "
+              f"{100 * share:3.0f} % of {of}{more}  {verdict}", flush=True)
     return is_good
 
 
+def parser():
+    p = argparse.ArgumentParser()
+    p.add_argument("-p", type=int, default=512)
+    p.add_argument("-n", type=int, default=128)
+    p.add_argument("-batch", default="1")
+    p.add_argument("-depth", default="0")
+    p.add_argument("-rounds", type=int, default=5)
+    p.add_argument("-reps", type=int, default=1)
+    p.add_argument("-isa", default="auto")
+    p.add_argument("-threads", type=int, default=len(os.sched_getaffinity(0)))
+    p.add_argument("-floor", type=float, default=0.0)
+    p.add_argument("-python", default=os.path.join(ROOT, "build/venv-peer/bin/python"))
+    p.add_argument("-libs", default="")
+    return p
+
+
+def use_cpus(threads):
+    """Both sides and the limits on so many CPUs."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("models", nargs="+")
-    parser.add_argument("-p", type=int, default=512)
-    parser.add_argument("-n", type=int, default=128)
-    parser.add_argument("-batch", default="1")
-    parser.add_argument("-rounds", type=int, default=5)
-    parser.add_argument("-threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("-floor", type=float, default=0.0)
-    parser.add_argument("-python", default=os.path.join(ROOT, "build/venv-peer/bin/python"))
-    options = parser.parse_args()
-    os.environ["SHOAL_ENGINE_THREADS"] = str(options.threads)
+    p = parser()
+    p.add_argument("models", nargs="+")
+    options = p.parse_args()
+    use_cpus(options.threads)
     results = [report(model, options) for model in options.models]
     return 0 if all(results) else 1
 
