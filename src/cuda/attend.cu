@@ -454,67 +454,6 @@ template <int D> struct attend_layout {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ATTEND_IS_WIDE true
 
-/* c = (keep ? c : 0) + q * k: 64 rows by 64 positions over 16 columns. */
-static __device__ __forceinline__ void attend_mma_scores(float (&c)[32], uint64_t a, uint64_t b,
-                                                    uint32_t keep)
-{
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p, 1, 1, 0, 0;}"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
-          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
-          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
-          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
-          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-        : "l"(a), "l"(b), "r"(keep));
-}
-
-/* c = (keep ? c : 0) + weights * v over 16 positions: 64 or 128 columns. */
-static __device__ __forceinline__ void attend_mma_values_64(float *c, const uint32_t (&a)[4],
-                                                       uint64_t b, uint32_t keep)
-{
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, p, 1, 1, 1;}"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
-          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
-          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
-          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
-          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
-}
-
-static __device__ __forceinline__ void attend_mma_values_128(float *c, const uint32_t (&a)[4],
-                                                        uint64_t b, uint32_t keep)
-{
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
-        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, p, 1, 1, 1;}"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
-          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
-          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
-          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
-          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
-          "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]),
-          "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]),
-          "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
-          "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]),
-          "+f"(c[62]), "+f"(c[63])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
-}
-
 /* Pages of 64 positions from `first` on. */
 static __device__ __forceinline__ uint2 attend_pages(const attend_source &source, uint32_t first)
 {
@@ -564,8 +503,8 @@ static __device__ __forceinline__ void attend_scores_wide(float (&c)[2][4][4], u
     for (int step = 0; step < D / 16; step++) {
         const uint64_t of_q = step / 4 * ATTEND_ROWS * 8 + step % 4 * 2;
         const uint64_t of_k = step / 4 * 64 * 8 + step % 4 * 2;
-        attend_mma_scores(all, low + of_q, keys + of_k, step > 0);
-        attend_mma_scores(all, high + of_q, keys + of_k, 1);
+        wgmma_mma_tiles(all, low + of_q, keys + of_k, step > 0);
+        wgmma_mma_tiles(all, high + of_q, keys + of_k, 1);
     }
     wgmma_commit();
     wgmma_wait();
@@ -578,18 +517,14 @@ static __device__ __forceinline__ void attend_values_wide(attend_sum<D> &s, cons
 {
     uint32_t high[2][4], low[2][4];
     const uint64_t values = wgmma_across(v, 64 * 128);
+    float(&o)[D / 2] = *reinterpret_cast<float(*)[D / 2]>(&s.o);
     attend_halves(high[0], low[0], c, 0);
     attend_halves(high[1], low[1], c, 1);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 2; step++) {
-        if constexpr (D == 64) {
-            attend_mma_values_64(&s.o[0][0], low[step], values + step * 128, step > 0);
-            attend_mma_values_64(&s.o[0][0], high[step], values + step * 128, 1);
-        } else {
-            attend_mma_values_128(&s.o[0][0], low[step], values + step * 128, step > 0);
-            attend_mma_values_128(&s.o[0][0], high[step], values + step * 128, 1);
-        }
+        wgmma_mma_across(o, low[step], values + step * 128, step > 0);
+        wgmma_mma_across(o, high[step], values + step * 128, 1);
     }
     wgmma_commit();
 }

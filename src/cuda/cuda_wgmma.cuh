@@ -1,7 +1,8 @@
-/* cuda_wgmma - Hopper's warpgroup tensor cores: ordering, and how they find tiles in shared memory.
+/* cuda_wgmma - Hopper's warpgroup tensor cores: products, ordering, where tiles lie.
  *
- * Owns:      the calls around wgmma.mma_async that all its users share.
- * Not:       the products themselves: gemm.cu, attend.cu have those of their shapes.
+ * Owns:      wgmma.mma_async in the shapes that gemm.cu and attend.cu use, the calls around it, the
+ *            descriptors of tiles in shared memory.
+ * Not:       which tiles meet (gemm.cu, attend.cu), how they come to shared memory (cuda_bulk).
  * Invariant: a warpgroup's registers in flight are not touched between commit and wait. What
  *            ordinary stores or cp.async wrote is fenced (wgmma_fence_shared) before a barrier.
  * Thread:    all 128 threads of a warpgroup.
@@ -49,6 +50,87 @@ static __device__ __forceinline__ uint64_t wgmma_across(uint32_t address, uint32
 static __device__ __forceinline__ uint64_t wgmma_narrow(uint32_t address)
 {
     return (uint64_t)(address >> 4) | 1ull << 16 | 16ull << 32 | 3ull << 62;
+}
+
+/* ---- products ---- */
+
+/* The first 16, 32, 64 operands of a product: its sums. */
+#define WGMMA_LIST_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_LIST_32                                                                              \
+    WGMMA_LIST_16                                                                                  \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_LIST_64                                                                              \
+    WGMMA_LIST_32                                                                                  \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"             \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_SUMS_4(c, i)                                                                         \
+    "+f"((c)[i]), "+f"((c)[i + 1]), "+f"((c)[i + 2]), "+f"((c)[i + 3])
+#define WGMMA_SUMS_16(c, i)                                                                        \
+    WGMMA_SUMS_4(c, i), WGMMA_SUMS_4(c, i + 4), WGMMA_SUMS_4(c, i + 8), WGMMA_SUMS_4(c, i + 12)
+#define WGMMA_SUMS_32(c) WGMMA_SUMS_16(c, 0), WGMMA_SUMS_16(c, 16)
+#define WGMMA_SUMS_64(c) WGMMA_SUMS_32(c), WGMMA_SUMS_16(c, 32), WGMMA_SUMS_16(c, 48)
+
+/* c = (keep ? c : 0) + a * b: 64 rows by twice as many columns as c is long, over 16 inputs.
+ * a: a fragment, or a tile of lines (wgmma_wide). b: a tile of lines; of _across one read
+ * across. */
+template <bool KEEP>
+static __device__ __forceinline__ void wgmma_mma(float (&c)[16], const uint32_t *a, uint64_t b)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+                 "{" WGMMA_LIST_16 "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;}"
+                 : WGMMA_SUMS_16(c, 0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(KEEP));
+}
+
+template <bool KEEP>
+static __device__ __forceinline__ void wgmma_mma(float (&c)[64], const uint32_t *a, uint64_t b)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 "{" WGMMA_LIST_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
+                 : WGMMA_SUMS_64(c)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(KEEP));
+}
+
+static __device__ __forceinline__ void wgmma_mma_tiles(float (&c)[32], uint64_t a, uint64_t b,
+                                                       uint32_t keep)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{" WGMMA_LIST_32 "}, %32, %33, p, 1, 1, 0, 0;}"
+                 : WGMMA_SUMS_32(c)
+                 : "l"(a), "l"(b), "r"(keep));
+}
+
+static __device__ __forceinline__ void wgmma_mma_bf16(float (&c)[64], uint64_t a, uint64_t b,
+                                                      uint32_t keep)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+                 "{" WGMMA_LIST_64 "}, %64, %65, p, 1, 1, 0, 0;}"
+                 : WGMMA_SUMS_64(c)
+                 : "l"(a), "l"(b), "r"(keep));
+}
+
+static __device__ __forceinline__ void wgmma_mma_across(float (&c)[32], const uint32_t (&a)[4],
+                                                        uint64_t b, uint32_t keep)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{" WGMMA_LIST_32 "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;}"
+                 : WGMMA_SUMS_32(c)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
+}
+
+static __device__ __forceinline__ void wgmma_mma_across(float (&c)[64], const uint32_t (&a)[4],
+                                                        uint64_t b, uint32_t keep)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 "{" WGMMA_LIST_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;}"
+                 : WGMMA_SUMS_64(c)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
 }
 
 #endif

@@ -13,6 +13,7 @@
  *     ring of K = 64 steps:  inputs 16 KiB | with every fourth: 8 tiles' records, scales of inputs
  *     of BF16:               inputs 16 KiB | 8 tiles' weights 16 KiB
  */
+#include "cuda/cuda_bulk.cuh"
 #include "cuda/cuda_dequant.cuh"
 #include "cuda/cuda_wgmma.cuh"
 
@@ -20,147 +21,6 @@
 #define GEMM_THREADS CUDA_GEMM_THREADS
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-static __device__ __forceinline__ uint32_t gemm_shared(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-static __device__ __forceinline__ void gemm_init(uint32_t barrier, uint32_t count)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
-}
-
-static __device__ __forceinline__ void gemm_expect(uint32_t barrier, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-                 "r"(bytes)
-                 : "memory");
-}
-
-/* In both blocks of the pair. What was read is in registers: no fence between blocks is needed. */
-static __device__ __forceinline__ void gemm_arrive(uint32_t barrier)
-{
-#pragma unroll
-    for (uint32_t rank = 0; rank < CUDA_GEMM_PAIR; rank++)
-        asm volatile("{\n.reg .b32 there;\n"
-                     "mapa.shared::cluster.u32 there, %0, %1;\n"
-                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(
-                         barrier),
-                     "r"(rank)
-                     : "memory");
-}
-
-static __device__ __forceinline__ uint32_t gemm_rank()
-{
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-static __device__ __forceinline__ void gemm_meet()
-{
-    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
-}
-
-static __device__ __forceinline__ void gemm_wait(uint32_t barrier, uint32_t phase)
-{
-    asm volatile("{\n.reg .pred p;\n"
-                 "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                 "@p bra done;\nbra again;\ndone:\n}" ::"r"(barrier),
-                 "r"(phase)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void gemm_copy(uint32_t to, const void *from, uint32_t bytes,
-                                                 uint32_t barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-/* Into both blocks of the pair, at the same places. */
-static __device__ __forceinline__ void gemm_copy_both(uint32_t to, const void *from, uint32_t bytes,
-                                                      uint32_t barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier), "h"((uint16_t)((1 << CUDA_GEMM_PAIR) - 1))
-                 : "memory");
-}
-
-/* c = (keep ? c : 0) + a * b: 64 rows by 128 or 32 columns over 16 inputs. */
-template <bool KEEP>
-static __device__ __forceinline__ void gemm_mma(float (&c)[64], const uint32_t *a, uint64_t b)
-{
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
-        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
-          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
-          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
-          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]),
-          "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
-          "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]),
-          "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]),
-          "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
-          "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]),
-          "+f"(c[62]), "+f"(c[63])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(KEEP));
-}
-
-template <bool KEEP>
-static __device__ __forceinline__ void gemm_mma(float (&c)[16], const uint32_t *a, uint64_t b)
-{
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, p, 1, 1, 0;}"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
-          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
-          "+f"(c[14]), "+f"(c[15])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(KEEP));
-}
-
-/* c = (keep ? c : 0) + a * b of bf16, a from shared memory too. */
-static __device__ __forceinline__ void gemm_mma_bf16(float (&c)[64], uint64_t a, uint64_t b,
-                                                     uint32_t keep)
-{
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p, 1, 1, 0, 0;}"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]),
-          "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-          "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
-          "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
-          "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
-          "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-          "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
-          "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
-          "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
-          "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
-          "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]),
-          "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
-          "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]),
-          "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
-          "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
-        : "l"(a), "l"(b), "r"(keep));
-}
 
 /* ---- weights: bytes to f16 ---- */
 
@@ -394,7 +254,7 @@ static __device__ __forceinline__ gemm_job gemm_job_of(const cuda_matmul_args &a
                                                        uint32_t columns)
 {
     const uint32_t part = n / columns % a.parts, each = CUDA_WARPS / a.parts;
-    gemm_job j = {&a.seg[0], n / columns / a.parts * CUDA_GEMM_PAIR + gemm_rank(), n % columns, 0,
+    gemm_job j = {&a.seg[0], n / columns / a.parts * CUDA_GEMM_PAIR + bulk_rank(), n % columns, 0,
                   part * each, part * each + each};
     if (!a.is_glu)
         for (uint32_t i = 0; i + 1 < a.segments; i++) {
@@ -448,7 +308,7 @@ static __device__ __forceinline__ void gemm_produce(const cuda_matmul_args &a, u
     constexpr bool is_bf16 = FORMAT == CUDA_FORMAT_BF16;
     constexpr uint32_t at_first = is_bf16 ? 0 : head + more + CUDA_GEMM_TILES * traits::record;
     constexpr uint32_t at_each = traits::step;
-    const uint32_t records = a.kp / CUDA_RECORD_K, rank = gemm_rank(), lane = threadIdx.x & 31;
+    const uint32_t records = a.kp / CUDA_RECORD_K, rank = bulk_rank(), lane = threadIdx.x & 31;
     const bool is_head = lane == 9 && rank == 0;
     const bool is_more = lane == 10 && rank == CUDA_GEMM_PAIR - 1 && more;
     uint32_t slot = 0;
@@ -468,33 +328,33 @@ static __device__ __forceinline__ void gemm_produce(const cuda_matmul_args &a, u
             for (uint32_t r = w; r < records; r += CUDA_WARPS, gemm_next_slot(slot))
                 for (uint32_t step = 0; step < 4; step++, gemm_next<FORMAT, N>(ring)) {
                     const uint32_t full = ring.full + 8 * ring.stage;
-                    gemm_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
+                    bulk_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                     if (lane == 0)
-                        gemm_expect(full, at_each + (step ? 0 : at_first));
+                        bulk_expect(full, at_each + (step ? 0 : at_first));
                     __syncwarp();
                     const uint8_t *p = from + r * CUDA_IMAGE_SIZE;
                     const uint32_t here = shared + traits::ring + ring.stage * traits::step;
                     if (lane == 8)
-                        gemm_copy_both(here + rank * share,
+                        bulk_copy_both(here + rank * share,
                                        p + CUDA_IMAGE_HEAD + step * CUDA_IMAGE_STEP + line * 128 +
                                            rank * share,
                                        share, full);
                     if constexpr (is_bf16) {
                         if (lane < CUDA_GEMM_TILES)
-                            gemm_copy(here + CUDA_IMAGE_STEP + lane * 2048,
+                            bulk_copy(here + CUDA_IMAGE_STEP + lane * 2048,
                                       from + r * traits::record + step * 2048, 2048, full);
                     } else {
                         if (step)
                             continue;
                         const uint32_t at = shared + traits::heads + slot * CUDA_IMAGE_HEAD;
                         if (lane < CUDA_GEMM_TILES)
-                            gemm_copy(shared + traits::weights +
+                            bulk_copy(shared + traits::weights +
                                           (slot * CUDA_GEMM_TILES + lane) * traits::record,
                                       from + r * traits::record, traits::record, full);
                         else if (is_head)
-                            gemm_copy_both(at, p + (traits::is_k ? 4 * line : 0), head, full);
+                            bulk_copy_both(at, p + (traits::is_k ? 4 * line : 0), head, full);
                         else if (is_more)
-                            gemm_copy_both(at + 4096, p + 4096 + (traits::is_k ? 32 * line : 0),
+                            bulk_copy_both(at + 4096, p + 4096 + (traits::is_k ? 32 * line : 0),
                                            more, full);
                     }
                 }
@@ -509,12 +369,12 @@ static __device__ __forceinline__ void gemm_block(float (&c)[R], const gemm_code
     uint32_t x[2][4], lo[2][4];
     gemm_unpack<FORMAT>(x, lo, codes, nib);
     wgmma_fence();
-    gemm_mma<!IS_FIRST>(c, x[0], b + 4 * nib);
+    wgmma_mma<!IS_FIRST>(c, x[0], b + 4 * nib);
     if constexpr (gemm_traits<FORMAT, 2 * R>::planes == 2)
-        gemm_mma<true>(c, lo[0], b + 4 * nib);
-    gemm_mma<true>(c, x[1], b + 4 * nib + 2);
+        wgmma_mma<true>(c, lo[0], b + 4 * nib);
+    wgmma_mma<true>(c, x[1], b + 4 * nib + 2);
     if constexpr (gemm_traits<FORMAT, 2 * R>::planes == 2)
-        gemm_mma<true>(c, lo[1], b + 4 * nib + 2);
+        wgmma_mma<true>(c, lo[1], b + 4 * nib + 2);
     wgmma_commit();
 }
 
@@ -550,7 +410,7 @@ static __device__ __forceinline__ void gemm_add_record_mins(float (&acc)[R], flo
     uint32_t x[4];
     gemm_mins<FORMAT>(x, at);
     wgmma_fence();
-    gemm_mma<false>(c, x, wgmma_narrow(gemm_shared(head + 1024)));
+    wgmma_mma<false>(c, x, wgmma_narrow(bulk_shared(head + 1024)));
     wgmma_commit();
     wgmma_wait();
     gemm_add(acc, c, super.m, head, at.lane & 3);
@@ -569,12 +429,12 @@ static __device__ __forceinline__ void gemm_record(float (&acc)[R], gemm_ring &r
 #pragma unroll
     for (int step = 0; step < 4; step++) {
         const uint32_t empty = ring.empty + 8 * ring.stage;
-        gemm_wait(ring.full + 8 * ring.stage, ring.phase);
+        bulk_wait(ring.full + 8 * ring.stage, ring.phase);
         if (step == 0)
             super = gemm_super_of<FORMAT>(at);
         gemm_codes<FORMAT> codes;
         gemm_load<FORMAT>(codes, at, step);
-        const uint64_t b = wgmma_wide(gemm_shared(shared + ring.stage * traits::step));
+        const uint64_t b = wgmma_wide(bulk_shared(shared + ring.stage * traits::step));
 #pragma unroll
         for (int nib = 0; nib < 2; nib++) {
             const int sub = 2 * step + nib;
@@ -596,9 +456,9 @@ static __device__ __forceinline__ void gemm_record(float (&acc)[R], gemm_ring &r
             continue;
         __syncwarp();
         if (at.lane == 0) {
-            gemm_arrive(empty);
+            bulk_arrive(empty);
             if (blocks == 4)
-                gemm_arrive(ring.empty + 8 * before);
+                bulk_arrive(ring.empty + 8 * before);
         }
     }
 }
@@ -610,11 +470,11 @@ static __device__ __forceinline__ void gemm_step_bf16(float (&acc)[64], const ge
     const uint32_t at = shared + ring.stage * CUDA_GEMM_BF16_STEP;
     const uint64_t b = wgmma_wide(at);
     const uint64_t a = wgmma_wide(at + CUDA_IMAGE_STEP + threadIdx.x / 128 * 8192);
-    gemm_wait(ring.full + 8 * ring.stage, ring.phase);
+    bulk_wait(ring.full + 8 * ring.stage, ring.phase);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        gemm_mma_bf16(acc, a + 2 * k, b + 2 * k, k > 0 || !is_first);
+        wgmma_mma_bf16(acc, a + 2 * k, b + 2 * k, k > 0 || !is_first);
     wgmma_commit();
 }
 
@@ -631,12 +491,12 @@ static __device__ __forceinline__ void gemm_class_bf16(float (&acc)[64], gemm_ri
         gemm_next<format, CUDA_GEMM_COLUMNS>(ring);
         wgmma_wait<1>();
         if (i && is_lane)
-            gemm_arrive(ring.empty + 8 * before);
+            bulk_arrive(ring.empty + 8 * before);
     }
     const uint32_t last = ring.stage ? ring.stage - 1 : stages - 1;
     wgmma_wait();
     if (is_lane)
-        gemm_arrive(ring.empty + 8 * last);
+        bulk_arrive(ring.empty + 8 * last);
 }
 
 static __device__ __forceinline__ void gemm_sync()
@@ -771,7 +631,7 @@ static __device__ __forceinline__ void gemm_consume(const cuda_matmul_args &a, u
         float acc[N / 2], total[N / 2]; /* of a class, of those before */
         for (uint32_t w = j.begin; w < min(j.end, records); w++) {
             if constexpr (FORMAT == CUDA_FORMAT_BF16)
-                gemm_class_bf16(acc, ring, gemm_shared(shared),
+                gemm_class_bf16(acc, ring, bulk_shared(shared),
                                 (records - w + CUDA_WARPS - 1) / CUDA_WARPS * 4);
             else
                 gemm_class<FORMAT>(acc, ring, slot, shared, w,
@@ -794,17 +654,17 @@ static __device__ __forceinline__ void gemm_run(const cuda_matmul_args &a)
 {
     using traits = gemm_traits<FORMAT, N>;
     extern __shared__ __align__(1024) uint8_t gemm_memory[];
-    const uint32_t shared = gemm_shared(gemm_memory);
+    const uint32_t shared = bulk_shared(gemm_memory);
     gemm_ring ring = {shared + traits::barriers, shared + traits::barriers + 128, 0, 0};
     common_release();
     if (threadIdx.x == 0) {
         for (int i = 0; i < traits::stages; i++) {
-            gemm_init(ring.full + 8 * i, 1);
-            gemm_init(ring.empty + 8 * i, CUDA_GEMM_PAIR * GEMM_CONSUMERS / 32);
+            bulk_init(ring.full + 8 * i, 1);
+            bulk_init(ring.empty + 8 * i, CUDA_GEMM_PAIR * GEMM_CONSUMERS / 32);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    gemm_meet();
+    bulk_meet();
     common_wait();
     const uint32_t columns = (a.columns + N - 1) / N;
     uint32_t groups = 0;
@@ -822,7 +682,7 @@ static __device__ __forceinline__ void gemm_run(const cuda_matmul_args &a)
         if (threadIdx.x < GEMM_CONSUMERS + 32)
             gemm_produce<FORMAT, N>(a, shared, ring, jobs, columns);
     }
-    gemm_meet(); /* the other block may still write here */
+    bulk_meet(); /* the other block may still write here */
 }
 
 #else /* other architectures take stream.cuh for any number of columns */
