@@ -33,7 +33,7 @@ LIBRARIES = (
     (r"dlfcn\.h", ("cuda/cuda_driver", "wire/http_client", "cli")),
     (r"pthread\.h|semaphore\.h|threads\.h", ("base/thread", "base/log", "store")),
     (r"sys/socket\.h|sys/un\.h|netinet/.*|arpa/.*|netdb\.h",
-     ("base/proc", "wire", "engine/engine_host", "cli")),
+     ("base/proc", "wire", "engine/engine_out", "cli")),
     (r"cuda.*\.h|cuda_runtime.*|mma\.h", ("cuda",)),
 )
 

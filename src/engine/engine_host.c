@@ -4,8 +4,6 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "api/api_frame.h"
@@ -14,13 +12,13 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "engine/engine_beat.h"
+#include "engine/engine_out.h"
 #include "engine/engine_stats.h"
 #include "engine/engine_tier.h"
 #include "engine/sched_drop.h"
 
 #define HOST_READ_SIZE 65536
-#define HOST_OUT_BUFS 64u       /* buffers under way; past it a step appends to the last one */
-#define HOST_SPARE_SIZE ((size_t)1 << 20) /* larger ones are given back after use */
 #define HOST_BEAT_NS (ENGINE_HOST_BEAT_MS * INT64_C(1000000))
 #define HOST_LOADING_MS 100
 #define HOST_DRAIN_MS 20        /* how often a draining child looks whether prep is done */
@@ -45,32 +43,12 @@ struct host_item {
     const struct prompt_model *model;
 };
 
-/* To the frame thread. */
-struct host_out {
-    struct buf bytes; /* whole frames */
-    bool is_last;     /* end the process once it is written */
-    int code;
-};
-
-/* What BEAT says: written by the engine thread, read by the frame thread; numbers that need not
- * agree with each other. */
-struct host_state {
-    _Atomic uint64_t step, tokens_done, tokens_queued, progress_base;
-    _Atomic uint64_t preemptions, recomputed_tokens, pages[API_PAGES_COUNT_];
-    _Atomic uint64_t ram_bytes, ssd_bytes, read_bytes, written_bytes, bad_sums; /* tier */
-    _Atomic bool is_tier_broken;
-    _Atomic uint32_t phase, running, queued, prefill_rate, decode_rate; /* rates: tokens/s x 16 */
-    _Atomic uint32_t in_prep;
-    _Atomic uint64_t step_counts[API_STEP_COUNT_][API_STEP_BUCKETS + 1], step_ns[API_STEP_COUNT_];
-    _Atomic(const struct backend *) backend; /* set once the device is open */
-    _Atomic(struct device *) device;
-};
-
 struct host {
     const struct engine_host_options *o;
-    struct thread_queue *to_prep, *to_engine, *out, *spare;
+    struct thread_queue *to_prep, *to_engine;
+    struct engine_out out;
+    struct engine_beat beat;
     pthread_t prep, engine;
-    struct host_state state;
     /* Engine thread. */
     struct engine *model;
     struct engine_tier tier;
@@ -83,13 +61,7 @@ struct host {
     uint64_t stats_step; /* of the last STATS */
     /* Frame thread. */
     struct api_frame_reader reader;
-    struct buf control; /* BEAT frames not written yet */
-    struct host_out writing;
-    size_t control_at, writing_at, frame_left; /* frame_left: of the frame that is begun */
-    bool is_control;                           /* ... and which of both it belongs to */
-    bool is_writing, is_closing;
     int64_t beat_ns;
-    int code;
 };
 
 static int64_t host_now(void) { return chrono_ns(&chrono_real); }
@@ -97,17 +69,17 @@ static int64_t host_now(void) { return chrono_ns(&chrono_real); }
 /* --- to the frame thread ------------------------------------------------------------------- */
 
 /* A full queue means that the endpoint stopped reading for a very long time. */
-static void host_push_out(struct host *h, struct host_out *out)
+static void host_push_out(struct host *h, struct engine_out_item *out)
 {
-    if (thread_queue_push(h->out, out))
+    if (engine_out_push(&h->out, out))
         return;
-    log_error("engine: %u buffers wait for an endpoint that does not read", ENGINE_HOST_QUEUE);
+    log_error("engine: %u buffers wait for an endpoint that does not read", ENGINE_OUT_QUEUE);
     _exit(1);
 }
 
 static void host_send(struct host *h, const struct api_frame *f, bool is_last, int code)
 {
-    struct host_out out = {.is_last = is_last, .code = code};
+    struct engine_out_item out = {.is_last = is_last, .code = code};
     struct err e;
     buf_init(&out.bytes, HOST_BATCH_MAX);
     if (!api_frame_write(&out.bytes, f, &e))
@@ -187,7 +159,7 @@ static void *host_run_prep(void *ctx)
                 m = in.model;
             } else if (in.message.kind == API_FRAME_SUBMIT) {
                 host_prepare(h, m, &in);
-                atomic_fetch_sub_explicit(&h->state.in_prep, 1, memory_order_release);
+                engine_beat_prep_remove(&h->beat);
             } else { /* CANCEL and the like follow their request */
                 if (!thread_queue_push(h->to_engine, &in))
                     arena_deinit(&in.message.arena);
@@ -212,65 +184,26 @@ static void host_gather(void *ctx, const struct api_batch *b)
 
 static void host_flush(struct host *h)
 {
-    if (!h->step_out.len || thread_queue_count(h->out) >= HOST_OUT_BUFS)
+    if (!h->step_out.len || engine_out_is_full(&h->out))
         return;
-    struct host_out out = {.bytes = h->step_out};
+    struct engine_out_item out = {.bytes = h->step_out};
     host_push_out(h, &out);
-    if (!thread_queue_pop(h->spare, &h->step_out))
-        buf_init(&h->step_out, ENGINE_HOST_OUT_MAX);
-    h->step_out.size_max = ENGINE_HOST_OUT_MAX; /* it may have been a buffer of prep */
-    buf_clear(&h->step_out);
+    engine_out_spare(&h->out, &h->step_out, ENGINE_HOST_OUT_MAX);
 }
 
 /* Before a step: there is work, so standing still from here on is a stall. */
-static void host_publish_phase(struct host *h, bool is_idle)
+static void host_set_phase(struct host *h, bool is_idle)
 {
-    enum api_phase phase = is_idle                         ? API_PHASE_IDLE
-                           : h->sched.stats.is_prefilling ? API_PHASE_PREFILL
-                                                          : API_PHASE_DECODE;
-    atomic_store_explicit(&h->state.phase, phase, memory_order_relaxed);
-}
-
-static void host_publish_tier(struct host *h)
-{
-    struct host_state *t = &h->state;
-    struct api_tier tier;
-    engine_stats_tier(&h->tier, &tier);
-    atomic_store_explicit(&t->ram_bytes, tier.ram_bytes, memory_order_relaxed);
-    atomic_store_explicit(&t->ssd_bytes, tier.ssd_bytes, memory_order_relaxed);
-    atomic_store_explicit(&t->read_bytes, tier.read_bytes, memory_order_relaxed);
-    atomic_store_explicit(&t->written_bytes, tier.written_bytes, memory_order_relaxed);
-    atomic_store_explicit(&t->bad_sums, tier.bad_sums, memory_order_relaxed);
-    atomic_store_explicit(&t->is_tier_broken, tier.is_broken, memory_order_relaxed);
-}
-
-static void host_publish(struct host *h)
-{
-    const struct sched_stats *s = &h->sched.stats;
-    struct host_state *t = &h->state;
-    atomic_store_explicit(&t->step, s->steps, memory_order_relaxed);
-    atomic_store_explicit(&t->tokens_done, s->tokens_done, memory_order_relaxed);
-    atomic_store_explicit(&t->tokens_queued, s->tokens_waiting, memory_order_relaxed);
-    atomic_store_explicit(&t->preemptions, s->preemptions, memory_order_relaxed);
-    atomic_store_explicit(&t->recomputed_tokens, s->recomputed_tokens, memory_order_relaxed);
-    uint64_t pages[API_PAGES_COUNT_];
-    engine_stats_pages(&h->sched, pages);
-    for (int i = 0; i < API_PAGES_COUNT_; i++)
-        atomic_store_explicit(&t->pages[i], pages[i], memory_order_relaxed);
-    host_publish_tier(h);
-    atomic_store_explicit(&t->running, s->running, memory_order_relaxed);
-    atomic_store_explicit(&t->queued, s->waiting, memory_order_relaxed);
-    atomic_store_explicit(&t->prefill_rate, (uint32_t)(s->prefill_tokens_per_s * 16),
-                          memory_order_relaxed);
-    atomic_store_explicit(&t->decode_rate, (uint32_t)(s->decode_tokens_per_s * 16),
-                          memory_order_relaxed);
+    engine_beat_set_phase(&h->beat, is_idle                         ? API_PHASE_IDLE
+                                    : h->sched.stats.is_prefilling ? API_PHASE_PREFILL
+                                                                   : API_PHASE_DECODE);
 }
 
 static bool host_on_bytes(void *ctx, uint64_t done, uint64_t total)
 {
     struct host *h = ctx;
     int64_t now = host_now();
-    atomic_fetch_add_explicit(&h->state.progress_base, 1, memory_order_relaxed);
+    engine_beat_piece(&h->beat);
     if (done < total && now - h->loading_ns < HOST_LOADING_MS * INT64_C(1000000))
         return true;
     struct api_frame f = {.kind = API_FRAME_LOADING, .loading = {done, total}};
@@ -312,7 +245,7 @@ static bool host_load(struct host *h, const struct api_load *l, struct err *e)
     struct engine_progress progress = {host_on_bytes, h};
     if (h->is_loaded)
         return err_set(e, ERR_ENGINE, "engine: a model is loaded already");
-    atomic_store_explicit(&h->state.phase, API_PHASE_LOADING, memory_order_relaxed);
+    engine_beat_set_phase(&h->beat, API_PHASE_LOADING);
     if (!engine_open(&h->model, l, &progress, e))
         return false;
     struct engine *m = h->model;
@@ -333,8 +266,7 @@ static bool host_load(struct host *h, const struct api_load *l, struct err *e)
     if (!sched_init(&h->sched, &o, e))
         return false;
     h->is_loaded = true;
-    atomic_store_explicit(&h->state.device, m->device, memory_order_relaxed);
-    atomic_store_explicit(&h->state.backend, m->backend, memory_order_release);
+    engine_beat_set_device(&h->beat, m->backend, m->device);
     struct host_item ready = {.what = HOST_READY, .model = &m->prompt};
     must(thread_queue_push(h->to_prep, &ready));
     struct api_frame f = {.kind = API_FRAME_LOADED, .model = m->model};
@@ -481,31 +413,16 @@ static int64_t host_wait_ms(const struct host *h)
 
 static void host_close_model(struct host *h)
 {
-    struct host_out last = {.is_last = true};
+    struct engine_out_item last = {.is_last = true};
     if (h->is_loaded) {
         sched_tier_flush(&h->sched.tier, HOST_FLUSH_MS);
         sched_deinit(&h->sched);
     }
     engine_tier_close(&h->tier);
-    atomic_store_explicit(&h->state.backend, NULL, memory_order_release);
+    engine_beat_set_device(&h->beat, NULL, NULL);
     host_flush(h);
     buf_init(&last.bytes, 0);
     host_push_out(h, &last);
-}
-
-/* A call that took no step (nothing to run, everybody held) counts nothing. */
-static void host_count_step(struct host *h, int64_t ns)
-{
-    struct host_state *t = &h->state;
-    const struct sched_stats *s = &h->sched.stats;
-    enum api_step_kind kind = s->is_prefilling ? API_STEP_PREFILL : API_STEP_DECODE;
-    uint32_t i = 0;
-    if (s->steps == atomic_load_explicit(&t->step, memory_order_relaxed))
-        return;
-    while (i < API_STEP_BUCKETS && ns > (int64_t)api_step_bounds_ms[i] * 1000000)
-        i++;
-    atomic_fetch_add_explicit(&t->step_counts[kind][i], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&t->step_ns[kind], (uint64_t)ns, memory_order_relaxed);
 }
 
 static void *host_run_engine(void *ctx)
@@ -518,7 +435,7 @@ static void *host_run_engine(void *ctx)
     for (;;) {
         if (r == SCHED_RESULT_IDLE)
             thread_queue_wait(h->to_engine, host_wait_ms(h));
-        bool quiet = atomic_load_explicit(&h->state.in_prep, memory_order_acquire) == 0;
+        bool quiet = engine_beat_prep_count(&h->beat) == 0;
         while (!h->is_ended && thread_queue_pop(h->to_engine, &in))
             if (!host_take(h, &in))
                 return NULL;
@@ -527,19 +444,19 @@ static void *host_run_engine(void *ctx)
         if (!h->is_loaded)
             continue;
         host_flush(h); /* who waits is told before the step that it waits for */
-        host_publish_phase(h, list_is_empty(&h->sched.jobs));
+        host_set_phase(h, list_is_empty(&h->sched.jobs));
         int64_t begun_ns = host_now();
         r = sched_step(&h->sched, &why);
-        host_count_step(h, host_now() - begun_ns);
+        engine_beat_count_step(&h->beat, &h->sched.stats, host_now() - begun_ns);
         if (r == SCHED_RESULT_LOST) {
             host_fault(h, &why);
             return NULL;
         }
         host_flush(h);
-        host_publish(h);
+        engine_beat_publish(&h->beat, &h->sched, &h->tier);
         host_tell_stats(h, r == SCHED_RESULT_IDLE || list_is_empty(&h->sched.jobs));
         if (r == SCHED_RESULT_IDLE)
-            host_publish_phase(h, true);
+            host_set_phase(h, true);
     }
     host_close_model(h);
     return NULL;
@@ -552,7 +469,7 @@ static void host_route(struct host *h, struct api_message_bytes *m)
     struct host_item item = {.what = HOST_MESSAGE, .message = *m, .at_ns = host_now()};
     bool is_submit = m->kind == API_FRAME_SUBMIT;
     if (is_submit)
-        atomic_fetch_add_explicit(&h->state.in_prep, 1, memory_order_relaxed);
+        engine_beat_prep_add(&h->beat);
     /* A copy takes the long way: it comes after its request, whatever prep is doing. */
     bool both = m->kind == API_FRAME_CANCEL || m->kind == API_FRAME_HOLD;
     if (both) {
@@ -571,7 +488,7 @@ static void host_route(struct host *h, struct api_message_bytes *m)
         api_error_set(&why, ERR_OVERLOADED, NULL, STR(""), "engine: %u requests wait",
                       ENGINE_HOST_QUEUE);
         host_send_error(h, m->id, &why);
-        atomic_fetch_sub_explicit(&h->state.in_prep, 1, memory_order_relaxed);
+        engine_beat_prep_remove(&h->beat);
     }
 }
 
@@ -599,120 +516,29 @@ static bool host_read(struct host *h, struct err *e)
 
 /* --- frame thread: out --------------------------------------------------------------------- */
 
-static float host_rate(uint32_t sixteenths) { return (float)sixteenths / 16; }
-
 static void host_beat(struct host *h)
 {
-    struct host_state *t = &h->state;
-    struct api_beat b = {
-        .step = atomic_load_explicit(&t->step, memory_order_relaxed),
-        .phase = (enum api_phase)atomic_load_explicit(&t->phase, memory_order_relaxed),
-        .running = atomic_load_explicit(&t->running, memory_order_relaxed),
-        .tokens_done = atomic_load_explicit(&t->tokens_done, memory_order_relaxed),
-        .tokens_queued = atomic_load_explicit(&t->tokens_queued, memory_order_relaxed),
-        .preemptions = atomic_load_explicit(&t->preemptions, memory_order_relaxed),
-        .recomputed_tokens = atomic_load_explicit(&t->recomputed_tokens, memory_order_relaxed),
-        .tier = {.ram_bytes = atomic_load_explicit(&t->ram_bytes, memory_order_relaxed),
-                 .ssd_bytes = atomic_load_explicit(&t->ssd_bytes, memory_order_relaxed),
-                 .read_bytes = atomic_load_explicit(&t->read_bytes, memory_order_relaxed),
-                 .written_bytes = atomic_load_explicit(&t->written_bytes, memory_order_relaxed),
-                 .bad_sums = atomic_load_explicit(&t->bad_sums, memory_order_relaxed),
-                 .is_broken = atomic_load_explicit(&t->is_tier_broken, memory_order_relaxed)},
-        .prefill_tokens_per_s =
-            host_rate(atomic_load_explicit(&t->prefill_rate, memory_order_relaxed)),
-        .decode_tokens_per_s =
-            host_rate(atomic_load_explicit(&t->decode_rate, memory_order_relaxed)),
-    };
-    for (int k = 0; k < API_STEP_COUNT_; k++) {
-        for (uint32_t i = 0; i <= API_STEP_BUCKETS; i++)
-            b.steps[k].counts[i] =
-                atomic_load_explicit(&t->step_counts[k][i], memory_order_relaxed);
-        b.steps[k].ns = atomic_load_explicit(&t->step_ns[k], memory_order_relaxed);
-    }
-    for (int i = 0; i < API_PAGES_COUNT_; i++)
-        b.pages[i] = atomic_load_explicit(&t->pages[i], memory_order_relaxed);
-    b.queued = atomic_load_explicit(&t->queued, memory_order_relaxed) +
-               atomic_load_explicit(&t->in_prep, memory_order_relaxed);
-    b.progress = b.tokens_done + b.step +
-                 atomic_load_explicit(&t->progress_base, memory_order_relaxed);
-    const struct backend *backend = atomic_load_explicit(&t->backend, memory_order_acquire);
-    if (backend && backend->progress)
-        b.progress += backend->progress(atomic_load_explicit(&t->device, memory_order_relaxed));
-    struct api_frame f = {.kind = API_FRAME_BEAT, .beat = b};
-    struct err e;
-    if (h->control.len - h->control_at < 4096 && !api_frame_write(&h->control, &f, &e))
-        log_error("engine: %s", e.text);
-}
-
-/* Picks the next frame when none is begun: control first. False: nothing to write. */
-static bool host_next_frame(struct host *h)
-{
-    if (h->frame_left)
-        return true;
-    h->is_control = h->control_at < h->control.len;
-    if (h->is_control) {
-        h->frame_left = api_frame_first(str_from(buf_view(&h->control), h->control_at));
-        return true;
-    }
-    while (!h->is_writing || h->writing_at == h->writing.bytes.len) {
-        if (h->is_writing) {
-            h->is_closing = h->is_closing || h->writing.is_last;
-            h->code = h->writing.code;
-            bool keep = !h->is_closing && h->writing.bytes.size <= HOST_SPARE_SIZE;
-            if (!keep || !thread_queue_push(h->spare, &h->writing.bytes))
-                buf_deinit(&h->writing.bytes);
-        }
-        h->is_writing = !h->is_closing && thread_queue_pop(h->out, &h->writing);
-        h->writing_at = 0;
-        if (!h->is_writing)
-            return false;
-    }
-    h->frame_left = api_frame_first(str_from(buf_view(&h->writing.bytes), h->writing_at));
-    return true;
-}
-
-/* False: the socket is broken. *wants: it took less than there is. */
-static bool host_write(struct host *h, bool *wants, struct err *e)
-{
-    *wants = false;
-    while (host_next_frame(h)) {
-        const char *from = h->is_control ? h->control.p + h->control_at
-                                         : h->writing.bytes.p + h->writing_at;
-        ssize_t n = send(h->o->fd, from, h->frame_left, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            *wants = true;
-            return true;
-        }
-        if (n < 0)
-            return err_set_errno(e, errno, "engine: writing to the endpoint");
-        h->frame_left -= (size_t)n;
-        *(h->is_control ? &h->control_at : &h->writing_at) += (size_t)n;
-        if (h->control_at == h->control.len) {
-            buf_clear(&h->control);
-            h->control_at = 0;
-        }
-    }
-    return true;
+    struct api_beat beat;
+    engine_beat_read(&h->beat, &beat);
+    engine_out_beat(&h->out, &beat);
 }
 
 static bool host_loop(struct host *h, struct err *e)
 {
     bool wants = false;
-    while (!h->is_closing) {
+    while (!h->out.is_over) {
         int64_t now = host_now(), wait_ns = h->beat_ns + HOST_BEAT_NS - now;
         if (wait_ns <= 0) {
             host_beat(h);
             h->beat_ns = now;
             wait_ns = HOST_BEAT_NS;
         }
-        if (!host_write(h, &wants, e))
+        if (!engine_out_write(&h->out, h->o->fd, &wants, e))
             return false;
-        if (h->is_closing)
+        if (h->out.is_over)
             break;
         struct pollfd fds[2] = {{.fd = h->o->fd, .events = POLLIN | (wants ? POLLOUT : 0)},
-                                {.fd = thread_queue_fd(h->out), .events = POLLIN}};
+                                {.fd = engine_out_fd(&h->out), .events = POLLIN}};
         /* What waits in the queue cannot be written while the socket is full. */
         int n = poll(fds, wants ? 1 : 2, (int)(wait_ns / 1000000) + 1);
         if (n < 0 && errno != EINTR)
@@ -728,11 +554,9 @@ static bool host_loop(struct host *h, struct err *e)
 static bool host_open(struct host *h, struct err *e)
 {
     api_frame_reader_init(&h->reader, API_FRAME_TO_CHILD, ENGINE_HOST_MESSAGE_MAX);
-    buf_init(&h->control, 65536);
     if (!thread_queue_open(&h->to_prep, sizeof(struct host_item), ENGINE_HOST_QUEUE, e) ||
         !thread_queue_open(&h->to_engine, sizeof(struct host_item), ENGINE_HOST_QUEUE, e) ||
-        !thread_queue_open(&h->out, sizeof(struct host_out), ENGINE_HOST_QUEUE, e) ||
-        !thread_queue_open(&h->spare, sizeof(struct buf), HOST_OUT_BUFS, e))
+        !engine_out_open(&h->out, e))
         return false;
     struct api_frame hello = {.kind = API_FRAME_HELLO,
                               .hello = {h->o->build_id, h->o->version, (uint32_t)getpid()}};
@@ -754,25 +578,15 @@ static void host_drop_items(struct thread_queue *q)
 
 static void host_close(struct host *h)
 {
-    struct buf b;
-    struct host_out out;
     host_drop_items(h->to_prep);
     host_drop_items(h->to_engine);
-    while (thread_queue_pop(h->spare, &b))
-        buf_deinit(&b);
-    while (thread_queue_pop(h->out, &out))
-        buf_deinit(&out.bytes);
-    if (h->is_writing)
-        buf_deinit(&h->writing.bytes);
     miss_heads_deinit(&h->misses);
     engine_close(h->model);
     buf_deinit(&h->step_out);
-    buf_deinit(&h->control);
     api_frame_reader_deinit(&h->reader);
     thread_queue_close(h->to_prep);
     thread_queue_close(h->to_engine);
-    thread_queue_close(h->out);
-    thread_queue_close(h->spare);
+    engine_out_close(&h->out);
 }
 
 int engine_host_run(const struct engine_host_options *o, struct err *e)
@@ -797,7 +611,7 @@ int engine_host_run(const struct engine_host_options *o, struct err *e)
     must(thread_queue_push(h->to_prep, &end));
     thread_join(h->prep);
     thread_join(h->engine);
-    int code = h->code;
+    int code = h->out.code;
     host_close(h);
     free(h);
     if (code)
