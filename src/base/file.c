@@ -6,12 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_PATH_MAX 4096
-#define FILE_PAGE ((size_t)4096)
 #define FILE_READ_MAX ((size_t)1 << 30) /* one pread; the kernel itself stops at 2 GiB - 4 KiB */
 #define FILE_WALK_DEPTH_MAX 32u
 
@@ -96,39 +94,6 @@ bool file_pread(const struct file *f, void *dst, size_t size, uint64_t offset, s
     return err_set(e, ERR_FORMAT, "%s: %zu bytes wanted at byte %zu, the file has %zu", f->name,
                    size, (size_t)offset, (size_t)has);
 }
-
-bool file_view(str *out, const struct file *f, struct err *e)
-{
-    *out = (str){"", 0};
-    if (f->size == 0)
-        return true;
-    if (f->size > SIZE_MAX / 2)
-        return err_set(e, ERR_LIMIT, "%s: too large to map", f->name);
-    void *p = mmap(NULL, (size_t)f->size, PROT_READ, MAP_SHARED, f->fd, 0);
-    if (p == MAP_FAILED)
-        return err_set_errno(e, errno, "%s: mapping %zu bytes", f->name, (size_t)f->size);
-    *out = str_view(p, (size_t)f->size);
-    return true;
-}
-
-void file_unview(str view)
-{
-    if (view.len)
-        must(munmap((void *)(uintptr_t)view.p, view.len) == 0);
-}
-
-/* want rounds to whole pages outwards, drop inwards: a neighbour's page is never dropped. */
-static void file_view_advise(str part, bool outwards, int advice)
-{
-    size_t first = (size_t)(uintptr_t)part.p, end = first + part.len;
-    first = outwards ? first & ~(FILE_PAGE - 1) : base_align(first, FILE_PAGE);
-    end = outwards ? base_align(end, FILE_PAGE) : end & ~(FILE_PAGE - 1);
-    if (part.len && end > first)
-        madvise((void *)(uintptr_t)first, end - first, advice);
-}
-
-void file_view_want(str part) { file_view_advise(part, true, MADV_WILLNEED); }
-void file_view_drop(str part) { file_view_advise(part, false, MADV_DONTNEED); }
 
 bool file_read(str *out, const char *path, size_t size_max, struct arena *a, struct err *e)
 {

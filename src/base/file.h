@@ -1,6 +1,6 @@
-/* file - files and directories: read exactly, view, replace whole, walk with limits.
+/* file - files and directories: read exactly, replace whole, walk with limits.
  *
- * Owns:      descriptors and mappings it opened.
+ * Owns:      descriptors it opened.
  * Not:       what the bytes mean (fmt, store); uploads to a device (tensor/weights).
  * Invariant: only regular files are opened: a directory, FIFO, socket or device is refused before
  *            any read could block. A written file is seen either as before or complete.
@@ -39,14 +39,6 @@ void file_close(struct file *f); /* also after a zeroed struct or a failed open 
 /* All size bytes at offset, or false: ERR_FORMAT "NAME: wants bytes 100..200, has 150". */
 bool file_pread(const struct file *f, void *dst, size_t size, uint64_t offset,
                 struct err *e) BASE_USE_RESULT;
-
-/* Read-only shared mapping of the whole file; the view stays valid after file_close. A file that
- * is truncated while mapped raises SIGBUS in the reader: whoever keeps a view handles that. */
-bool file_view(str *out, const struct file *f, struct err *e) BASE_USE_RESULT;
-void file_unview(str view);
-/* Hints for a part of a view: soon needed, or no longer. Failures do not matter. */
-void file_view_want(str part);
-void file_view_drop(str part);
 
 /* A whole small file, with a NUL after it; ERR_LIMIT past size_max, ERR_MEMORY if a is full. */
 bool file_read(str *out, const char *path, size_t size_max, struct arena *a,

@@ -29,12 +29,6 @@ static struct {
 
 static const char *const log_names[] = {"error", "warn", "info", "debug", "trace"};
 
-const char *log_level_name(enum log_level level)
-{
-    must((size_t)level < countof(log_names));
-    return log_names[level];
-}
-
 bool log_level_parse(str name, enum log_level *out)
 {
     for (size_t i = 0; i < countof(log_names); i++)
@@ -243,13 +237,6 @@ int log_init(const struct log_options *o)
     return before;
 }
 
-void log_set_level(enum log_level level)
-{
-    atomic_store(&log_state.level, (int)level);
-}
-
-bool log_is_on(enum log_level level) { return (int)level <= atomic_load(&log_state.level); }
-
 /* Without the lock: whoever crashed may hold it. A line that is being written right now may come
  * out mixed, which is better than a second crash. */
 void log_dump(int fd)
@@ -261,25 +248,4 @@ void log_dump(int fd)
         if (write(fd, log_state.ring[i % LOG_RING_LINES].text, base_min(len, LOG_LINE_MAX)) < 0)
             return;
     }
-}
-
-size_t log_tail(char *dst, size_t size, uint32_t lines_max)
-{
-    must(size > 0);
-    pthread_mutex_lock(&log_state.lock);
-    uint64_t end = log_state.lines;
-    uint64_t keep = lines_max < LOG_RING_LINES ? lines_max : LOG_RING_LINES;
-    uint64_t first = end > keep ? end - keep : 0;
-    size_t total = 0;
-    while (end > first && total + log_state.ring[(end - 1) % LOG_RING_LINES].len < size)
-        total += log_state.ring[--end % LOG_RING_LINES].len;
-    size_t at = 0;
-    for (; end < log_state.lines; end++) {
-        size_t len = log_state.ring[end % LOG_RING_LINES].len;
-        memcpy(dst + at, log_state.ring[end % LOG_RING_LINES].text, len);
-        at += len;
-    }
-    pthread_mutex_unlock(&log_state.lock);
-    dst[at] = 0;
-    return at;
 }

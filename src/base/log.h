@@ -33,8 +33,6 @@ struct log_options {
 /* At start: registers the ring with must(). Before it, lines go to the ring only. */
 /* Again: other options. The descriptor that lines went to so far, -1 for none. */
 int log_init(const struct log_options *o);
-void log_set_level(enum log_level level);
-bool log_is_on(enum log_level level);
 
 void log_error(const char *format, ...) BASE_PRINTF(1, 2);
 void log_warn(const char *format, ...) BASE_PRINTF(1, 2);
@@ -53,10 +51,7 @@ void log_fields(enum log_level level, const char *event, const struct log_field 
 
 /* Writes the kept lines, oldest first; safe in a signal handler and in must(). */
 void log_dump(int fd);
-/* The last lines_max lines joined by '\n' into dst (cut at its start, NUL-ended); the length. */
-size_t log_tail(char *dst, size_t size, uint32_t lines_max);
 
-const char *log_level_name(enum log_level level);
 bool log_level_parse(str name, enum log_level *out);
 
 #endif

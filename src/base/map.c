@@ -24,13 +24,6 @@ void map_deinit(struct map *m)
     *m = (struct map){0};
 }
 
-void map_clear(struct map *m)
-{
-    if (m->slots)
-        memset(m->slots, 0, m->slots_size * sizeof *m->slots);
-    m->count = 0;
-}
-
 static uint64_t map_slot(const struct map *m, uint32_t index)
 {
     return (uint64_t)m->entries[index].hash << 32 | (index + 1);

@@ -37,7 +37,6 @@ struct map {
 
 void map_init(struct map *m, uint32_t entries_max);
 void map_deinit(struct map *m); /* also after a zeroed struct */
-void map_clear(struct map *m);  /* keeps memory and limit */
 
 /* Room for count entries at once; false past entries_max or without memory. */
 bool map_reserve(struct map *m, uint32_t count);

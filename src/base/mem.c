@@ -11,7 +11,7 @@
 
 struct mem_block {
     struct mem_block *next;
-    void *p; /* NULL: charged only */
+    void *p;
     size_t size;
     bool is_mapped;
     char name[MEM_NAME_MAX];
@@ -66,6 +66,47 @@ static void *mem_map_zeros(size_t size)
 {
     void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
+}
+
+static size_t mem_sum(const struct mem *m, const char *name)
+{
+    size_t sum = 0;
+    for (const struct mem_block *b = m->blocks; b; b = b->next)
+        if (!strcmp(b->name, name))
+            sum += b->size;
+    return sum;
+}
+
+/* The name with the largest sum below (sum, name) in the order of the list; a handful of names, so
+ * looking through all blocks per name costs nothing. */
+static const char *mem_next_name(const struct mem *m, size_t below, const char *after, size_t *sum)
+{
+    const char *best = NULL;
+    *sum = 0;
+    for (const struct mem_block *b = m->blocks; b; b = b->next) {
+        size_t s = mem_sum(m, b->name);
+        if (after && (s > below || (s == below && strcmp(b->name, after) <= 0)))
+            continue;
+        if (!best || s > *sum || (s == *sum && strcmp(b->name, best) < 0)) {
+            best = b->name;
+            *sum = s;
+        }
+    }
+    return best;
+}
+
+/* "weights 5.0 GB, scratch 0.5 GB": one entry per name, largest first, at most names_max. */
+static void mem_add_names(const struct mem *m, struct buf *out, size_t names_max)
+{
+    const char *name = NULL;
+    size_t sum = SIZE_MAX;
+    for (size_t i = 0; i < names_max; i++) {
+        name = mem_next_name(m, sum, name, &sum);
+        if (!name)
+            return;
+        buf_printf(out, "%s%s ", i ? ", " : "", name);
+        buf_add_size(out, sum);
+    }
 }
 
 static bool mem_refuse(const struct mem *m, const char *name, size_t size, bool by_system,
@@ -154,14 +195,6 @@ void *mem_new_array(struct mem *m, const char *name, size_t count, size_t size, 
     return mem_new(m, name, base_mul(&bytes, count, size) ? bytes : SIZE_MAX, e);
 }
 
-bool mem_charge(struct mem *m, const char *name, size_t size, struct err *e)
-{
-    struct mem_block *b = mem_block_new(m, name, size, e);
-    if (b)
-        mem_block_add(m, b);
-    return b != NULL;
-}
-
 void mem_free(struct mem *m, void *p)
 {
     if (!p)
@@ -175,44 +208,4 @@ void mem_free(struct mem *m, void *p)
     m->count--;
     m->bytes_used -= b->size;
     mem_release(b);
-}
-
-static size_t mem_sum(const struct mem *m, const char *name)
-{
-    size_t sum = 0;
-    for (const struct mem_block *b = m->blocks; b; b = b->next)
-        if (!strcmp(b->name, name))
-            sum += b->size;
-    return sum;
-}
-
-/* The name with the largest sum below (sum, name) in the order of the list; a handful of names, so
- * looking through all blocks per name costs nothing. */
-static const char *mem_next_name(const struct mem *m, size_t below, const char *after, size_t *sum)
-{
-    const char *best = NULL;
-    *sum = 0;
-    for (const struct mem_block *b = m->blocks; b; b = b->next) {
-        size_t s = mem_sum(m, b->name);
-        if (after && (s > below || (s == below && strcmp(b->name, after) <= 0)))
-            continue;
-        if (!best || s > *sum || (s == *sum && strcmp(b->name, best) < 0)) {
-            best = b->name;
-            *sum = s;
-        }
-    }
-    return best;
-}
-
-void mem_add_names(const struct mem *m, struct buf *out, size_t names_max)
-{
-    const char *name = NULL;
-    size_t sum = SIZE_MAX;
-    for (size_t i = 0; i < names_max; i++) {
-        name = mem_next_name(m, sum, name, &sum);
-        if (!name)
-            return;
-        buf_printf(out, "%s%s ", i ? ", " : "", name);
-        buf_add_size(out, sum);
-    }
 }

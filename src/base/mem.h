@@ -40,10 +40,5 @@ void *mem_new_array(struct mem *m, const char *name, size_t count, size_t size,
                     struct err *e) BASE_USE_RESULT;
 /* Gives back one block; NULL is allowed, a pointer that mem_new did not return is our mistake. */
 void mem_free(struct mem *m, void *p);
-/* Counts bytes that somebody else holds (a mapped file, device staging); false as mem_new. */
-bool mem_charge(struct mem *m, const char *name, size_t size, struct err *e) BASE_USE_RESULT;
-
-/* "weights 5.0 GB, scratch 0.5 GB": one entry per name, largest first, at most names_max. */
-void mem_add_names(const struct mem *m, struct buf *out, size_t names_max);
 
 #endif

@@ -157,7 +157,6 @@ enum jinja_tuple { JINJA_TUPLE_FULL, JINJA_TUPLE_NO_COND };
 /* An expression, or a tuple without brackets. */
 struct jinja_node *jinja_expr_tuple(struct jinja_parser *p, enum jinja_tuple how);
 struct jinja_node *jinja_expr_full(struct jinja_parser *p);
-struct jinja_node *jinja_expr_or(struct jinja_parser *p);
 /* NAME, a tuple of targets, or ns.name where is_ns is set. */
 struct jinja_node *jinja_expr_target(struct jinja_parser *p, bool is_ns);
 /* Filters at "|" (is_inline: the name comes at once); innermost a = value. */

@@ -97,8 +97,6 @@ bool jinja_eval_len(struct jinja_state *s, struct jinja_value v, size_t *out);
 
 /* Statements (jinja_exec.c). */
 bool jinja_exec(struct jinja_state *s, const struct jinja_node *first);
-bool jinja_exec_bind(struct jinja_state *s, struct jinja_scope *scope, uint32_t name,
-                     struct jinja_value v);
 /* One more item of a loop that has a condition; *more false at the end. */
 bool jinja_exec_pull(struct jinja_state *s, struct jinja_loop *loop, bool *more);
 

@@ -5,7 +5,7 @@
 
 /* ---- Scopes ---- */
 
-bool jinja_exec_bind(struct jinja_state *s, struct jinja_scope *scope, uint32_t name,
+static bool bind(struct jinja_state *s, struct jinja_scope *scope, uint32_t name,
                      struct jinja_value v)
 {
     for (uint32_t i = 0; i < scope->count; i++)
@@ -85,7 +85,7 @@ static bool assign(struct jinja_state *s, const struct jinja_node *target, struc
     struct jinja_list *items;
     uint32_t count = 0, i = 0;
     if (target->kind == JINJA_NODE_NAME)
-        return jinja_exec_bind(s, s->scope, target->name, v);
+        return bind(s, s->scope, target->name, v);
     if (target->kind == JINJA_NODE_NS_TARGET)
         return set_attr(s, target, v);
     if (!jinja_eval_items(s, v, &items))
@@ -168,7 +168,7 @@ static bool loop_round(struct jinja_state *s, const struct jinja_node *n, struct
     struct jinja_value self = {.kind = JINJA_LOOP, .u.loop = loop};
     jinja_text_charge(s->h, 1); /* a body without nodes costs a step too */
     bool ok = jinja_eval_ok(s) && assign(s, n->a, loop->items->items[loop->index0]) &&
-              jinja_exec_bind(s, s->scope, n->name, self) && jinja_exec(s, n->body);
+              bind(s, s->scope, n->name, self) && jinja_exec(s, n->body);
     return ok;
 }
 
@@ -234,7 +234,7 @@ static bool define(struct jinja_state *s, const struct jinja_node *n)
     *m = (struct jinja_macro){n, s->scope};
     for (struct jinja_scope *scope = s->scope; scope; scope = scope->parent)
         scope->is_kept = true;
-    return jinja_exec_bind(s, s->scope, n->name,
+    return bind(s, s->scope, n->name,
                            (struct jinja_value){.kind = JINJA_MACRO, .u.macro = m});
 }
 
@@ -261,7 +261,7 @@ static bool parameters(struct jinja_state *s, const struct jinja_node *n,
         else if (p->a && !jinja_eval(s, p->a, &v))
             return false;
         used += count >= args->plain_count && given;
-        if (!jinja_exec_bind(s, s->scope, p->name, v))
+        if (!bind(s, s->scope, p->name, v))
             return false;
     }
     if (args->plain_count > count)

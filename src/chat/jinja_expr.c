@@ -555,19 +555,19 @@ static struct jinja_node *conjunction(struct jinja_parser *p)
     return logic(p, "and", JINJA_NODE_AND, negation);
 }
 
-struct jinja_node *jinja_expr_or(struct jinja_parser *p)
+static struct jinja_node *expr_or(struct jinja_parser *p)
 {
     return logic(p, "or", JINJA_NODE_OR, conjunction);
 }
 
 struct jinja_node *jinja_expr_full(struct jinja_parser *p)
 {
-    struct jinja_node *value = jinja_expr_or(p);
+    struct jinja_node *value = expr_or(p);
     while (value && is_word(p, "if")) {
         struct jinja_node *n = jinja_parse_node(p, JINJA_NODE_COND, p->now.line);
         if (n == NULL || !jinja_parse_next(p))
             return NULL;
-        n->a = jinja_expr_or(p);
+        n->a = expr_or(p);
         n->b = value;
         if (!jinja_parse_adopt(p, n, n->a) || !jinja_parse_adopt(p, n, n->b))
             return NULL;
@@ -591,7 +591,7 @@ static bool is_tuple_end(const struct jinja_parser *p)
 struct jinja_node *jinja_expr_tuple(struct jinja_parser *p, enum jinja_tuple how)
 {
     struct jinja_node *(*part)(struct jinja_parser *) =
-        how == JINJA_TUPLE_FULL ? jinja_expr_full : jinja_expr_or;
+        how == JINJA_TUPLE_FULL ? jinja_expr_full : expr_or;
     uint32_t line = p->now.line;
     struct jinja_node *first = part(p);
     if (first == NULL || !jinja_parse_is_op(p, ","))

@@ -118,7 +118,7 @@ void jinja_text_add_str(struct jinja_build *b, struct jinja_str s)
     }
 }
 
-void jinja_text_add_code(struct jinja_build *b, uint32_t code_point, uint32_t origin)
+static void add_code(struct jinja_build *b, uint32_t code_point, uint32_t origin)
 {
     char bytes[4];
     jinja_text_add(b, (str){bytes, str_utf8_encode(bytes, code_point)}, origin);
@@ -385,7 +385,7 @@ struct jinja_str jinja_text_change(struct jinja_heap *h, struct jinja_str s, enu
         if (c == 0x3a3 && kind == JINJA_CASE_LOWER)
             out[0] = lower_sigma(bytes, at);
         for (uint32_t i = 0; i < count; i++)
-            jinja_text_add_code(&b, out[i], origin);
+            add_code(&b, out[i], origin);
         jinja_text_charge(h, 1);
     }
     return jinja_text_end(&b);

@@ -75,7 +75,6 @@ struct jinja_build {
 struct jinja_build jinja_text_begin(struct jinja_heap *h);
 void jinja_text_add(struct jinja_build *b, str bytes, uint32_t origin);
 void jinja_text_add_str(struct jinja_build *b, struct jinja_str s);
-void jinja_text_add_code(struct jinja_build *b, uint32_t code_point, uint32_t origin);
 struct jinja_str jinja_text_end(struct jinja_build *b);
 
 struct jinja_str jinja_text_concat(struct jinja_heap *h, struct jinja_str a, struct jinja_str b);

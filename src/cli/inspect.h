@@ -31,8 +31,4 @@ bool inspect_output(struct inspect *in, struct err *e) BASE_USE_RESULT; /* model
 
 bool inspect_cache(struct inspect *in, struct err *e) BASE_USE_RESULT;  /* asks a server */
 
-/* "blk.0.attn_q.weight" as 4096 x 1024, ggml's order; a scalar is 1. */
-struct model_tensor;
-void inspect_file_add_shape(struct buf *out, const struct model_tensor *t);
-
 #endif

@@ -88,7 +88,8 @@ static void inspect_file_add_value(struct buf *out, const struct model_value *v)
     }
 }
 
-void inspect_file_add_shape(struct buf *out, const struct model_tensor *t)
+/* 4096 x 1024, in ggml's order; a scalar is 1. */
+static void inspect_file_add_shape(struct buf *out, const struct model_tensor *t)
 {
     for (uint32_t d = 0; d < t->n_dims; d++)
         buf_printf(out, "%s%llu", d ? " x " : "", (unsigned long long)t->dims[d]);

@@ -55,7 +55,7 @@ void gram_unref(struct gram *g)
     arena_deinit(&a);
 }
 
-size_t gram_size(const struct gram *g)
+static size_t gram_size(const struct gram *g)
 {
     return g->nodes.size + g->bytes.size + g->lists.size + g->members.size + g->leaves.size +
            g->dfas.size + g->dfa_bytes;
@@ -385,8 +385,6 @@ bool gram_finish(struct gram *g, uint32_t root, struct err *e)
     gram_measure_values(g);
     return true;
 }
-
-uint32_t gram_height(const struct gram *g, uint32_t node) { return gram_of(g, node); }
 
 /* --- states -------------------------------------------------------------------------------- */
 

@@ -154,9 +154,6 @@ bool gram_is_fine(const struct gram *g);
 /* Ends building. ERR_LIMIT: bytes, time, too many branches at one place; ERR_REQUEST: no reply can
  * ever be complete. */
 BASE_USE_RESULT bool gram_finish(struct gram *g, uint32_t root, struct err *e);
-size_t gram_size(const struct gram *g); /* bytes */
-/* Fewest frames until the rule at node is done; GRAM_NONE: never. After gram_finish. */
-uint32_t gram_height(const struct gram *g, uint32_t node);
 
 /* The first state, before any byte (the others: gram_mask). */
 void gram_start(const struct gram *g, struct gram_state *s);

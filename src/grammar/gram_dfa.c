@@ -312,14 +312,6 @@ uint32_t gram_dfa_next(struct gram_dfa_table *t, uint32_t state, uint8_t byte)
     return to;
 }
 
-uint32_t gram_dfa_table_move(struct gram_dfa_table *to, const struct gram_dfa_table *from,
-                             uint32_t state)
-{
-    struct dfa_state s = *dfa_state(from, state);
-    memcpy(to->found, s.set, s.count * sizeof *s.set);
-    return dfa_intern(to, s.count, &s);
-}
-
 bool gram_dfa_accepts(const struct gram_dfa_table *t, uint32_t s)
 {
     return dfa_state(t, s)->accepts;
@@ -334,7 +326,6 @@ bool gram_dfa_is_open(const struct gram_dfa_table *t, uint32_t s)
 {
     return dfa_state(t, s)->is_open;
 }
-
 
 bool gram_dfa_fits(const struct gram_dfa_table *t, uint32_t state, uint32_t count)
 {

@@ -58,9 +58,6 @@ struct gram_dfa_table *gram_dfa_whole(const struct gram_dfa *d);
 struct gram_dfa_table *gram_dfa_table_new(const struct gram_dfa *d, size_t bytes_max);
 void gram_dfa_table_free(struct gram_dfa_table *t);
 size_t gram_dfa_table_size(const struct gram_dfa_table *t);
-/* The state of `from` in another table of the same program, or GRAM_DFA_FULL. */
-uint32_t gram_dfa_table_move(struct gram_dfa_table *to, const struct gram_dfa_table *from,
-                             uint32_t state);
 /* Work so far: grows with each node of the program that a step looked at. */
 uint64_t gram_dfa_table_work(const struct gram_dfa_table *t);
 

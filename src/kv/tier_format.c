@@ -29,7 +29,7 @@ static uint64_t tier_format_take(const void *from, size_t offset, uint32_t size)
 
 /* --- places -------------------------------------------------------------------------------- */
 
-uint64_t tier_format_slot_size(const struct tier_header *h)
+static uint64_t tier_format_slot_size(const struct tier_header *h)
 {
     return base_align(h->page_size, TIER_FORMAT_BLOCK);
 }

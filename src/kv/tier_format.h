@@ -50,7 +50,6 @@ struct tier_record {
     uint64_t sum;              /* xxh3 of the page, seeded with the key */
 };
 
-uint64_t tier_format_slot_size(const struct tier_header *h);
 uint64_t tier_format_data_offset(const struct tier_header *h); /* of slot 0; bytes of the head */
 uint64_t tier_format_slot_offset(const struct tier_header *h, uint32_t slot);
 uint64_t tier_format_record_offset(uint32_t slot);

@@ -12,7 +12,8 @@
 #define DEADLINE_LOCAL_FACTOR 3.0
 #define DEADLINE_LOCAL_MS 5000
 
-uint32_t deadline_think_tokens(enum api_effort effort)
+/* Tokens of silent thinking that an effort may take: BEHAVIOUR 6.3. */
+static uint32_t deadline_think_tokens(enum api_effort effort)
 {
     if (effort == API_EFFORT_DEFAULT)
         effort = API_EFFORT_MEDIUM;

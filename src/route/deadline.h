@@ -36,8 +36,6 @@ struct deadline_input {
 /* connect_ms, first_ms, gap_ms, total_ms in force. Local legs have neither connect nor gap: their
  * first_ms is an estimate that moves with progress, 0 where nothing is measured. */
 struct api_deadlines deadline_make(const struct deadline_input *in);
-/* Tokens of silent thinking that an effort may take: BEHAVIOUR 6.3. */
-uint32_t deadline_think_tokens(enum api_effort effort);
 
 /* What has happened; times in ms of one clock, 0 = not yet. */
 struct deadline_clock {

@@ -311,7 +311,7 @@ static void exchange_note(struct exchange *x, struct api_event *ev)
             exchange_arm(x);
         break;
     case API_EVENT_USAGE:
-        metrics_usage(x->set->o.metrics, &x->m, &ev->usage, loop_ms());
+        metrics_usage(&x->m, &ev->usage, loop_ms());
         break;
     case API_EVENT_DONE:
         x->m.finish = ev->done.reason;
@@ -538,7 +538,7 @@ void exchange_on_batch(void *ctx, const struct api_batch *b)
         was_queued = was_queued || ev.kind == API_EVENT_QUEUED;
         exchange_filter(x, &ev);
         if (ev.kind == API_EVENT_USAGE) { /* what an engine sampled is part of its usage */
-            metrics_tokens(x->set->o.metrics, &x->m, ids_count, loop_ms());
+            metrics_tokens(&x->m, ids_count, loop_ms());
             ids_count = 0;
         }
         exchange_note(x, &ev);
@@ -548,7 +548,7 @@ void exchange_on_batch(void *ctx, const struct api_batch *b)
             x->dialect->write_event(&x->out, x->st, b->choice, &ev);
         exchange_tell_call(x, &ev);
     }
-    metrics_tokens(x->set->o.metrics, &x->m, ids_count, loop_ms());
+    metrics_tokens(&x->m, ids_count, loop_ms());
     if (!was_queued || !exchange_refuse_late(x))
         exchange_flush(x);
 }

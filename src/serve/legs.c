@@ -492,7 +492,6 @@ void legs_restore(struct legs *l, const struct legs_known *k)
 
 struct sticky *legs_sticky(struct legs *l) { return &l->sticky; }
 struct paid *legs_paid(struct legs *l) { return &l->probes.paid; }
-struct api_provider legs_local(const struct legs *l) { return l->local; }
 bool legs_is_back(const struct legs *l, const struct api_request *rq)
 {
     return remote_headers_is_back(str_of(l->via), rq);
@@ -502,7 +501,6 @@ struct rehearsal *legs_rehearsal(struct legs *l) { return l->rehearsal; }
 struct shadow *legs_shadow(struct legs *l) { return &l->shadow; }
 struct chrono_rng *legs_rng(struct legs *l) { return &l->rng; }
 int64_t legs_wait_ms(const struct legs_generation *g) { return g->all_open_wait_ms; }
-bool legs_has_routes(const struct legs *l) { return l->now->rules.routes_count > 0; }
 uint32_t legs_rows(const struct legs *l) { return l->now->rows_count; }
 
 const struct router_route *legs_route(const struct legs_generation *g, uint32_t index)

@@ -131,7 +131,6 @@ struct paid *legs_paid(struct legs *l); /* billed probes of the last hour */
 uint32_t legs_routes(const struct legs *l, const struct router_route **out);
 const struct legs_row *legs_row_of(const struct legs *l, uint32_t index);
 uint32_t legs_rows(const struct legs *l);
-bool legs_has_routes(const struct legs *l);
 
 /* Prometheus text of what is counted here. */
 void legs_write_metrics(struct legs *l, struct buf *out);
@@ -140,7 +139,6 @@ void legs_write_metrics(struct legs *l, struct buf *out);
 
 struct legs_generation *legs_ref(struct legs *l);
 void legs_unref(struct legs_generation *g);
-struct api_provider legs_local(const struct legs *l);
 /* The request passed this very server: a leg leads back here, and no upstream gets it again. */
 bool legs_is_back(const struct legs *l, const struct api_request *rq);
 struct loop *legs_loop(const struct legs *l);

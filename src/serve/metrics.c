@@ -72,7 +72,6 @@ struct metrics {
     struct metrics_code codes[METRICS_CODES_MAX];
     uint32_t codes_count;
     uint64_t truncated, loop_stops;
-    int64_t last_token_ms;
 };
 
 bool metrics_open(struct metrics **out, uint32_t agents_max, struct err *e)
@@ -240,7 +239,7 @@ void metrics_started(struct metrics *m, struct metrics_request *r, const struct 
     metrics_observe_ms(&r->model->first_token, now - r->arrived_ms);
 }
 
-void metrics_tokens(struct metrics *m, struct metrics_request *r, uint32_t count, int64_t now)
+void metrics_tokens(struct metrics_request *r, uint32_t count, int64_t now)
 {
     if (count == 0 || !r->model)
         return;
@@ -248,11 +247,10 @@ void metrics_tokens(struct metrics *m, struct metrics_request *r, uint32_t count
         metrics_observe_ms(&r->model->token_gap, now - r->token_ms);
     r->output_tokens += count;
     r->model->output_tokens += count;
-    r->token_ms = m->last_token_ms = now;
+    r->token_ms = now;
 }
 
-void metrics_usage(struct metrics *m, struct metrics_request *r, const struct api_usage *u,
-                   int64_t now)
+void metrics_usage(struct metrics_request *r, const struct api_usage *u, int64_t now)
 {
     r->usage = *u;
     if (!r->model)
@@ -262,7 +260,7 @@ void metrics_usage(struct metrics *m, struct metrics_request *r, const struct ap
         r->cached_tokens = u->cached_tokens;
     }
     if (u->output_tokens > r->output_tokens) /* what an upstream said, and told only now */
-        metrics_tokens(m, r, u->output_tokens - r->output_tokens, now);
+        metrics_tokens(r, u->output_tokens - r->output_tokens, now);
 }
 
 void metrics_miss(struct metrics *m, const struct metrics_request *r, str reason)
@@ -372,7 +370,7 @@ enum metrics_outcome metrics_outcome_of_status(int status)
                            : METRICS_OUTCOME_OK;
 }
 
-const char *metrics_outcome_name(enum metrics_outcome o)
+static const char *metrics_outcome_name(enum metrics_outcome o)
 {
     switch (o) {
     case METRICS_OUTCOME_CANCELLED:
@@ -397,12 +395,6 @@ uint32_t metrics_open_of(const struct metrics *m, str name)
     return o ? o->count : 0;
 }
 
-uint32_t metrics_running(const struct metrics *m, str model)
-{
-    const struct metrics_model *row = metrics_find_model(m, model);
-    return row ? row->running : 0;
-}
-
 int64_t metrics_retry_ms(const struct metrics *m, str model, uint32_t waiting)
 {
     const struct metrics_model *row = metrics_find_model(m, model);
@@ -410,8 +402,6 @@ int64_t metrics_retry_ms(const struct metrics *m, str model, uint32_t waiting)
         return 0;
     return (int64_t)(row->gap_ms * (double)base_max(waiting, 1u)) + 1;
 }
-
-int64_t metrics_last_token_ms(const struct metrics *m) { return m->last_token_ms; }
 
 /* --- Prometheus text ----------------------------------------------------------------------- */
 

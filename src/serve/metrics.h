@@ -62,12 +62,11 @@ void metrics_started(struct metrics *m, struct metrics_request *r, const struct 
                      int64_t now);
 /* What a reply came to, over all legs. An upstream gives no ids: what it counted is counted here,
  * at the end, beside the ids of an engine that began or ended it. */
-void metrics_usage(struct metrics *m, struct metrics_request *r, const struct api_usage *u,
-                   int64_t now);
+void metrics_usage(struct metrics_request *r, const struct api_usage *u, int64_t now);
 /* Its prompt was read again for no need (BEHAVIOUR 5.10). After metrics_started. */
 void metrics_miss(struct metrics *m, const struct metrics_request *r, str reason);
 /* Sampled tokens. */
-void metrics_tokens(struct metrics *m, struct metrics_request *r, uint32_t count, int64_t now);
+void metrics_tokens(struct metrics_request *r, uint32_t count, int64_t now);
 /* A warning (BEHAVIOUR 5.13) that a reply carried; a history that was trimmed. */
 void metrics_warning(struct metrics *m, str code);
 void metrics_truncated(struct metrics *m);
@@ -77,15 +76,12 @@ void metrics_end(struct metrics *m, struct metrics_request *r, int64_t now);
 void metrics_refused(struct metrics *m, const char *dialect, int status);
 
 enum metrics_outcome metrics_outcome_of_status(int status);
-const char *metrics_outcome_name(enum metrics_outcome o);
 
-/* Requests under way that ask for that model, by its own name; those that have begun. */
+/* Requests under way that ask for that model, by its own name. */
 uint32_t metrics_open_of(const struct metrics *m, str name);
-uint32_t metrics_running(const struct metrics *m, str model);
 /* After so long a place among `waiting` requests of the model is free, as its completions went
  * lately; 0: not measured yet. */
 int64_t metrics_retry_ms(const struct metrics *m, str model, uint32_t waiting);
-int64_t metrics_last_token_ms(const struct metrics *m); /* loop_ms of it, or 0 */
 
 /* Prometheus text 0.0.4 of what is counted here. */
 void metrics_write(const struct metrics *m, struct buf *out);

@@ -14,7 +14,8 @@
 #define MODELS_ROOM_MORE ((uint64_t)64 << 20) /* of a process beside weights and pool */
 #define MODELS_ROOM_ROUNDS_MAX 8 /* an action may allow the next; the rest comes next turn */
 
-void models_room_touch(struct models_room *r)
+/* Soon, from the loop: decide, act, give, answer. */
+static void models_room_touch(struct models_room *r)
 {
     if (r->is_closing)
         return;

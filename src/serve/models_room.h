@@ -89,8 +89,6 @@ BASE_USE_RESULT bool models_room_add(struct models_room *r, struct models_room_m
 
 /* The options' settings are others now. */
 void models_room_change(struct models_room *r);
-/* Soon, from the loop: decide, act, give, answer. */
-void models_room_touch(struct models_room *r);
 /* As PS tells it: what the child said, or what the store knows. */
 struct api_model models_room_row(const struct models_room_model *m);
 /* When it will be unloaded if nothing comes: ms from now, negative: not by time. */

@@ -27,7 +27,6 @@ struct hub_models {
 };
 bool hub_pick_models(struct hub_models *out, const struct hub_repo *repo, struct arena *a,
                      struct err *e) BASE_USE_RESULT;
-bool hub_pick_is_auxiliary(str path); /* mmproj..., mtp-..., ...imatrix... */
 
 struct hub_query {
     str repo;        /* for sentences */

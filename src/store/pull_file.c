@@ -105,21 +105,6 @@ static bool pull_file_read_state(struct pull_file *p, struct pull_state *out, si
     return text.len == 0 || pull_state_read(out, text, end, &p->arena, e);
 }
 
-uint64_t pull_file_left(const struct pull_file_options *o)
-{
-    struct pull_file p;
-    struct pull_state there = {0}, want;
-    struct err e = {0};
-    size_t end = 0;
-    uint64_t bytes = 0;
-    pull_file_expect(&want, o);
-    if (pull_file_init(&p, o, &e) && pull_file_read_state(&p, &there, &end, &e) && end &&
-        !pull_file_differs(&there, &want))
-        bytes = pull_state_received(&there);
-    pull_file_deinit(&p);
-    return bytes;
-}
-
 /* --- the lock --- */
 
 static bool pull_file_open_state(struct pull_file *p, struct err *e)

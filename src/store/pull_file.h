@@ -39,8 +39,6 @@ enum pull_file_end {
     PULL_FILE_FAILED, /* ERR_CANCELLED: stopped; ERR_IO: the disk; others as pull_fetch */
 };
 enum pull_file_end pull_file_run(const struct pull_file_options *o, struct err *e);
-/* Bytes that an earlier run left, by its journal; 0: none of this version. */
-uint64_t pull_file_left(const struct pull_file_options *o);
 
 /* "DIR/.NAME.part" and the like; NULL past the arena. */
 str pull_file_part_path(struct arena *a, str dir, str name);

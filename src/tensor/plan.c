@@ -12,7 +12,10 @@ void plan_init(struct plan *p, struct arena *a, enum plan_kind kind)
     *p = (struct plan){.kind = kind, .arena = a, .logits = TENSOR_NONE, .pooled = TENSOR_NONE};
 }
 
-void plan_fail(struct plan *p, enum err_code code, const char *format, ...)
+/* Marks the plan as failed with a sentence; the first one stays. */
+static void plan_fail(struct plan *p, enum err_code code, const char *format, ...)
+    BASE_PRINTF(3, 4);
+static void plan_fail(struct plan *p, enum err_code code, const char *format, ...)
 {
     if (p->has_failed)
         return;

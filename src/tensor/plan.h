@@ -87,8 +87,6 @@ static inline struct weight_want plan_vector(uint32_t n)
 
 /* Checks the op by its row of op_table and appends it. */
 void plan_append(struct plan *p, const struct op *o);
-/* Marks the plan as failed with a sentence; the first one stays. */
-void plan_fail(struct plan *p, enum err_code code, const char *format, ...) BASE_PRINTF(3, 4);
 /* False with the plan's error if it has failed. */
 bool plan_check(const struct plan *p, struct err *e) BASE_USE_RESULT;
 

@@ -101,26 +101,6 @@ static void test_only_regular_files_are_opened(void **state)
     file_close(&f);
 }
 
-static void test_a_view_outlives_its_descriptor(void **state)
-{
-    (void)state;
-    struct err e = {0};
-    struct file f;
-    str v;
-    write_file("view", STR("mapped"));
-    assert_true(file_open(&f, path("view"), &e) && file_view(&v, &f, &e));
-    file_close(&f);
-    file_view_want(v);
-    file_view_drop(v);
-    assert_true(str_eq_z(v, "mapped"));
-    file_unview(v);
-    write_file("view", STR(""));
-    assert_true(file_open(&f, path("view"), &e) && file_view(&v, &f, &e));
-    assert_int_equal(v.len, 0);
-    file_unview(v);
-    file_close(&f);
-}
-
 static void test_a_small_file_is_read_whole_within_its_limit(void **state)
 {
     (void)state;
@@ -234,7 +214,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(test_a_file_is_read_exactly_or_the_numbers_are_told),
         IN_DIR(test_only_regular_files_are_opened),
-        IN_DIR(test_a_view_outlives_its_descriptor),
         IN_DIR(test_a_small_file_is_read_whole_within_its_limit),
         IN_DIR(test_writing_replaces_whole_files_and_leaves_no_trace_on_failure),
         IN_DIR(test_directories_are_made_with_their_parents),

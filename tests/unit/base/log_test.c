@@ -49,10 +49,9 @@ static void test_text_lines_carry_time_level_and_name(void **state)
     log_info("loaded %s in %d ms", "m", 12);
     log_debug("not shown");
     assert_string_equal(after_time(written()), "info test: loaded m in 12 ms\n");
-    log_set_level(LOG_LEVEL_DEBUG);
-    assert_true(log_is_on(LOG_LEVEL_DEBUG) && !log_is_on(LOG_LEVEL_TRACE));
+    start(LOG_FORM_TEXT, LOG_LEVEL_DEBUG);
     log_debug("shown");
-    assert_non_null(strstr(written(), "debug test: shown\n"));
+    assert_string_equal(after_time(written()), "debug test: shown\n");
 }
 
 static void test_what_could_steer_a_terminal_is_escaped(void **state)
@@ -110,19 +109,15 @@ static void test_long_lines_are_cut_inside_their_frame(void **state)
 static void test_the_ring_keeps_the_last_lines_of_every_level(void **state)
 {
     (void)state;
-    static char tail[4 * LOG_LINE_MAX];
     start(LOG_FORM_TEXT, LOG_LEVEL_ERROR);
     for (int i = 0; i < 2 * LOG_RING_LINES; i++)
         log_debug("line %d", i);
     assert_string_equal(written(), "");
-    size_t n = log_tail(tail, sizeof tail, 2);
-    assert_int_equal(n, strlen(tail));
-    assert_non_null(strstr(tail, "line 510\n"));
-    assert_true(str_ends(str_of(tail), STR("line 511\n")));
-    assert_null(strstr(tail, "line 509"));
-    assert_int_equal(log_tail(tail, 1, 10), 0);
-    n = log_tail(tail, 100, LOG_RING_LINES); /* only whole lines */
-    assert_true(n < 100 && strstr(tail, "line 511\n"));
+    log_dump(out_fd);
+    str tail = str_of(written());
+    assert_non_null(strstr(tail.p, "line 256\n"));
+    assert_null(strstr(tail.p, "line 255\n"));
+    assert_true(str_ends(tail, STR("line 511\n")));
 }
 
 static void test_a_failed_must_prints_the_ring(void **state)
@@ -185,7 +180,6 @@ static void test_level_names_are_parsed_back(void **state)
     enum log_level level;
     assert_true(log_level_parse(STR("trace"), &level) && level == LOG_LEVEL_TRACE);
     assert_false(log_level_parse(STR("INFO"), &level));
-    assert_string_equal(log_level_name(LOG_LEVEL_WARN), "warn");
 }
 
 int main(void)

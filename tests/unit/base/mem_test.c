@@ -52,11 +52,11 @@ static void test_a_refusal_holds_the_arithmetic(void **state)
     mem_init(&m, 10 * MIB);
     assert_non_null(mem_new(&m, "weights", 3 * MIB, &e));
     assert_non_null(mem_new(&m, "weights", 2 * MIB, &e));
-    assert_true(mem_charge(&m, "mapped file", MIB, &e));
+    assert_non_null(mem_new(&m, "tables", MIB, &e));
     assert_null(mem_new(&m, "kv", 4 * MIB + 1, &e));
     assert_int_equal(e.code, ERR_MEMORY);
     assert_string_equal(e.text, "memory: kv needs 4.0 MB, but 6.0 MB of 10.0 MB are taken "
-                                "(weights 5.0 MB, mapped file 1.0 MB)");
+                                "(weights 5.0 MB, tables 1.0 MB)");
     assert_non_null(mem_new(&m, "kv", 4 * MIB, &e));
     assert_int_equal(m.bytes_used, m.bytes_max);
     assert_null(mem_new(&m, "one more", 1, &e));
