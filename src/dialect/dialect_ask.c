@@ -363,6 +363,26 @@ enum api_effort dialect_ask_effort(const struct dialect_client_state *st)
            : rq->think_tokens_max <= 20480  ? API_EFFORT_MEDIUM : API_EFFORT_HIGH;
 }
 
+bool dialect_ask_openai_effort(struct dialect_client_state *st, enum api_effort *out)
+{
+    enum api_effort effort = dialect_ask_effort(st);
+    if (effort == API_EFFORT_DEFAULT)
+        return false;
+    if (!dialect_ask_can(st, API_CAP_THINK)) {
+        if (effort != API_EFFORT_NONE)
+            dialect_ask_note(st, "thinking_unsupported", "effort");
+        return false;
+    }
+    if (effort == API_EFFORT_MAX && !dialect_ask_is_shoal(st)) {
+        effort = API_EFFORT_XHIGH;
+        dialect_ask_note(st, "effort_approximated", "xhigh");
+    }
+    if (st->rq->effort == API_EFFORT_DEFAULT && effort != API_EFFORT_NONE) /* of a budget */
+        dialect_ask_note(st, "effort_approximated", api_request_effort_name(effort));
+    *out = effort;
+    return true;
+}
+
 /* ---- The same protocol ---- */
 
 bool dialect_ask_is_same(const struct dialect_client_state *st)

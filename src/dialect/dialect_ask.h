@@ -87,6 +87,9 @@ str dialect_ask_args(struct dialect_client_state *st, const struct api_part *cal
 uint32_t dialect_ask_tokens_max(const struct dialect_client_state *st);
 /* The effort to ask for: the request's level, or what a budget comes to; DEFAULT: none given. */
 enum api_effort dialect_ask_effort(const struct dialect_client_state *st);
+/* The level to send an upstream of OpenAI's, which knows none beyond xhigh and no budgets; what is
+ * said otherwise than asked is noted. False: send none. */
+bool dialect_ask_openai_effort(struct dialect_client_state *st, enum api_effort *out);
 /* Notes ignored_field for each sampling field that was given and is not among kept (API_GIVEN bits,
  * and the three below). */
 #define DIALECT_ASK_BIAS (UINT64_C(1) << 62)

@@ -26,7 +26,8 @@ bool dialect_contexts_is_id(str id)
     return ok;
 }
 
-bool dialect_contexts_ttl(struct json v, int64_t *ms, struct arena *a, struct api_error *e)
+/* "24h", or seconds. False: ERR_REQUEST. */
+static bool read_ttl_of(struct json v, int64_t *ms, struct arena *a, struct api_error *e)
 {
     double seconds = 0;
     bool ok = false;
@@ -53,7 +54,7 @@ static bool read_id(struct dialect_read *r, struct json v)
 
 static bool read_ttl(struct dialect_read *r, struct json v)
 {
-    return dialect_contexts_ttl(v, &own(r->st)->ttl_ms, r->a, r->e);
+    return read_ttl_of(v, &own(r->st)->ttl_ms, r->a, r->e);
 }
 
 static bool read_pin(struct dialect_read *r, struct json v)
@@ -247,15 +248,9 @@ void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_r
 static void write_event(struct buf *out, struct dialect_state *st, uint32_t choice,
                         const struct api_event *ev)
 {
-    struct api_error e;
-    if (st->is_over)
+    if (st->is_over || !dialect_write_take(out, st, choice, ev, dialect_openai_reply_error))
         return;
-    if (ev->kind == API_EVENT_ERROR) {
-        dialect_openai_reply_error(out, st, &ev->error);
-    } else if (!dialect_write_remember(st, choice, ev)) {
-        dialect_write_too_long(st, &e);
-        dialect_openai_reply_error(out, st, &e);
-    } else if (ev->kind == API_EVENT_DONE) {
+    if (ev->kind == API_EVENT_DONE) {
         struct json_writer w = json_writer(out);
         dialect_contexts_put(&w, &own(st)->row);
         st->is_begun = st->is_over = true;

@@ -40,9 +40,6 @@ extern const struct dialect dialect_contexts;
 
 /* 1 to DIALECT_CONTEXTS_ID_MAX of A-Z a-z 0-9 . _ - */
 bool dialect_contexts_is_id(str id);
-/* "24h", or seconds. False: ERR_REQUEST. */
-BASE_USE_RESULT bool dialect_contexts_ttl(struct json v, int64_t *ms, struct arena *a,
-                                          struct api_error *e);
 /* Whether a model has to compute something for it. */
 bool dialect_contexts_computes(const struct dialect_contexts_state *st);
 void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_row *row);

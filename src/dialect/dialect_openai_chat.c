@@ -239,19 +239,7 @@ static bool read_message(struct dialect_read *r, struct json v, struct api_messa
 
 static bool read_messages(struct dialect_read *r, struct json v)
 {
-    uint32_t count = json_count(v), n = 0;
-    if (json_kind(v) != JSON_KIND_ARRAY)
-        return dialect_read_wrong(r, v, "array");
-    if (count == 0 || count > r->in->limits->messages_max)
-        return dialect_read_fail(r, ERR_REQUEST, v, "1 to %u messages expected, got %u",
-                                 r->in->limits->messages_max, count);
-    struct api_message *messages = dialect_read_array(r, count, sizeof *messages);
-    for (struct json_walk w = json_walk(v); messages && json_next(&w);)
-        if (!read_message(r, w.value, &messages[n++]))
-            return false;
-    r->rq->messages = messages;
-    r->rq->messages_count = count;
-    return messages != NULL;
+    return dialect_read_messages(r, v, 1, read_message);
 }
 
 /* ---- Sampling, format ---- */

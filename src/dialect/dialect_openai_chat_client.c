@@ -329,21 +329,9 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st)
 
 static void put_effort(struct json_writer *w, struct dialect_client_state *st)
 {
-    enum api_effort effort = dialect_ask_effort(st);
-    if (effort == API_EFFORT_DEFAULT)
-        return;
-    if (!dialect_ask_can(st, API_CAP_THINK)) {
-        if (effort != API_EFFORT_NONE)
-            dialect_ask_note(st, "thinking_unsupported", "effort");
-        return;
-    }
-    if (effort == API_EFFORT_MAX && !dialect_ask_is_shoal(st)) {
-        effort = API_EFFORT_XHIGH;
-        dialect_ask_note(st, "effort_approximated", "xhigh");
-    }
-    if (st->rq->effort == API_EFFORT_DEFAULT && effort != API_EFFORT_NONE)
-        dialect_ask_note(st, "effort_approximated", api_request_effort_name(effort));
-    dialect_write_text(w, "reasoning_effort", str_of(api_request_effort_name(effort)));
+    enum api_effort effort;
+    if (dialect_ask_openai_effort(st, &effort))
+        dialect_write_text(w, "reasoning_effort", str_of(api_request_effort_name(effort)));
 }
 
 static bool write_request(struct buf *out, struct dialect_client_state *st, struct api_error *e)

@@ -333,12 +333,7 @@ static void whole(struct buf *out, struct dialect_state *st, enum api_done reaso
                                              .finish = finish});
     }
     json_close_array(&w);
-    json_key_z(&w, "usage");
-    dialect_openai_write_usage(&w, &st->usage);
-    dialect_write_u64(&w, "seed", st->seed);
-    json_key_z(&w, "shoal");
-    dialect_write_shoal(&w, st, reason);
-    json_close_object(&w);
+    dialect_openai_write_end(&w, st, reason);
     st->is_begun = st->is_over = true;
 }
 
@@ -364,21 +359,14 @@ static void write_error(struct buf *out, struct dialect_state *st, const struct 
 static void write_event(struct buf *out, struct dialect_state *st, uint32_t choice,
                         const struct api_event *ev)
 {
-    struct api_error e;
-    if (st->is_over)
+    if (st->is_over || !dialect_write_take(out, st, choice, ev, write_error))
         return;
-    if (ev->kind == API_EVENT_ERROR) {
-        write_error(out, st, &ev->error);
-    } else if (!dialect_write_remember(st, choice, ev)) {
-        dialect_write_too_long(st, &e);
-        write_error(out, st, &e);
-    } else if (st->stream && ev->kind == API_EVENT_CONTENT) {
+    if (st->stream && ev->kind == API_EVENT_CONTENT)
         stream_text(out, st, choice, &ev->text);
-    } else if (st->stream && ev->kind == API_EVENT_DONE) {
+    else if (st->stream && ev->kind == API_EVENT_DONE)
         stream_done(out, st, choice);
-    } else if (ev->kind == API_EVENT_DONE && dialect_write_is_last(st)) {
+    else if (ev->kind == API_EVENT_DONE && dialect_write_is_last(st))
         whole(out, st, ev->done.reason);
-    }
 }
 
 static const struct dialect_path paths[] = {

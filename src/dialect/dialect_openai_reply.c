@@ -219,12 +219,7 @@ static void whole(struct buf *out, struct dialect_state *st, enum api_done reaso
     for (uint32_t i = 0; i < st->choices_count; i++)
         put_choice(&w, st, i);
     json_close_array(&w);
-    json_key_z(&w, "usage");
-    dialect_openai_write_usage(&w, &st->usage);
-    dialect_write_u64(&w, "seed", st->seed);
-    json_key_z(&w, "shoal");
-    dialect_write_shoal(&w, st, reason);
-    json_close_object(&w);
+    dialect_openai_write_end(&w, st, reason);
     st->is_begun = st->is_over = true;
 }
 

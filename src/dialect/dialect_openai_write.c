@@ -54,6 +54,17 @@ void dialect_openai_write_usage(struct json_writer *w, const struct api_usage *u
     json_close_object(w);
 }
 
+void dialect_openai_write_end(struct json_writer *w, const struct dialect_state *st,
+                              enum api_done reason)
+{
+    json_key_z(w, "usage");
+    dialect_openai_write_usage(w, &st->usage);
+    dialect_write_u64(w, "seed", st->seed);
+    json_key_z(w, "shoal");
+    dialect_write_shoal(w, st, reason);
+    json_close_object(w);
+}
+
 void dialect_openai_write_error(struct json_writer *w, const struct api_error *e)
 {
     struct dialect_error_row row = dialect_error(e);

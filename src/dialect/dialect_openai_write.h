@@ -1,6 +1,6 @@
 /* dialect_openai_write - parts of replies that OpenAI's protocols share.
  *
- * Owns:      finish reasons, the members that open an object, usage, the member `error`.
+ * Owns:      finish reasons, the members that open an object and those that close it, the member `error`.
  * Not:       the objects themselves (dialect_openai_*).
  * Thread:    the loop.
  */
@@ -16,6 +16,9 @@ void dialect_openai_write_head(struct json_writer *w, const struct dialect_state
                                const char *id, const char *object);
 /* The object of chat and completions. */
 void dialect_openai_write_usage(struct json_writer *w, const struct api_usage *u);
+/* "usage", "seed", "shoal", and the object is closed. */
+void dialect_openai_write_end(struct json_writer *w, const struct dialect_state *st,
+                              enum api_done reason);
 /* "error": {...} */
 void dialect_openai_write_error(struct json_writer *w, const struct api_error *e);
 

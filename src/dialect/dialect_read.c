@@ -73,6 +73,25 @@ void *dialect_read_array(struct dialect_read *r, size_t count, size_t size)
     return p;
 }
 
+bool dialect_read_messages(struct dialect_read *r, struct json v, uint32_t least,
+                           bool (*read_one)(struct dialect_read *r, struct json v,
+                                            struct api_message *out))
+{
+    uint32_t count = json_count(v), n = 0;
+    if (json_kind(v) != JSON_KIND_ARRAY)
+        return dialect_read_wrong(r, v, "array");
+    if (count < least || count > r->in->limits->messages_max)
+        return dialect_read_fail(r, ERR_REQUEST, v, "%u to %u messages expected, got %u", least,
+                                 r->in->limits->messages_max, count);
+    struct api_message *messages = dialect_read_array(r, count, sizeof *messages);
+    for (struct json_walk w = json_walk(v); messages && json_next(&w);)
+        if (!read_one(r, w.value, &messages[n++]))
+            return false;
+    r->rq->messages = messages;
+    r->rq->messages_count = count;
+    return messages != NULL;
+}
+
 void dialect_read_open(struct dialect_read *r)
 {
     const struct json_options o = {.depth_max = DIALECT_DEPTH_MAX};
@@ -88,7 +107,7 @@ void dialect_read_open(struct dialect_read *r)
         last->is_open = !json_parse(&v, last->text, &o, r->a, &ignored);
 }
 
-void dialect_read_note(struct dialect_read *r, const char *code, str text)
+static void note(struct dialect_read *r, const char *code, str text)
 {
     struct dialect_state *st = r->st;
     for (uint32_t i = 0; i < st->notes_count; i++)
@@ -100,7 +119,7 @@ void dialect_read_note(struct dialect_read *r, const char *code, str text)
 
 void dialect_read_note_path(struct dialect_read *r, const char *code, struct json v)
 {
-    dialect_read_note(r, code, dialect_read_path(r, v));
+    note(r, code, dialect_read_path(r, v));
 }
 
 /* ---- Values ---- */
@@ -496,7 +515,7 @@ static void note_unknown(struct dialect_read *r, struct json v, struct json key,
     }
     str path = dialect_read_path(r, v);
     str text = near ? arena_printf(r->a, "%.*s; did you mean %s?", STR_ARG(path), near) : path;
-    dialect_read_note(r, "unknown_field", text.p ? text : path);
+    note(r, "unknown_field", text.p ? text : path);
 }
 
 bool dialect_read_object(struct dialect_read *r, struct json v, const struct dialect_field *fields,

@@ -76,10 +76,9 @@ static inline bool dialect_read_can(const struct dialect_read *r, enum dialect_f
 }
 bool dialect_read_later(struct dialect_read *r, struct json v, const char *what);
 str dialect_read_path(struct dialect_read *r, struct json v);
-/* Warnings: code of BEHAVIOUR 5.13 and the path. */
 /* An unfinished last turn that ends in a call whose arguments are not whole: the call is_open. */
 void dialect_read_open(struct dialect_read *r);
-void dialect_read_note(struct dialect_read *r, const char *code, str text);
+/* A warning: its code in BEHAVIOUR 5.13, and the path of v. */
 void dialect_read_note_path(struct dialect_read *r, const char *code, struct json v);
 
 /* Values by kind; a wrong kind or range is an error. */
@@ -112,5 +111,9 @@ BASE_USE_RESULT bool dialect_read_finish(struct dialect_read *r);
 
 /* An array in the arena, zeroed; NULL with ERR_LIMIT. */
 void *dialect_read_array(struct dialect_read *r, size_t count, size_t size);
+/* The request's messages, at least so many, each by read_one. */
+BASE_USE_RESULT bool dialect_read_messages(struct dialect_read *r, struct json v, uint32_t least,
+                                           bool (*read_one)(struct dialect_read *r, struct json v,
+                                                            struct api_message *out));
 
 #endif

@@ -246,18 +246,9 @@ static void put_format(struct json_writer *w, const struct api_format *f)
 
 static void put_effort(struct json_writer *w, struct dialect_client_state *st)
 {
-    enum api_effort effort = dialect_ask_effort(st);
-    if (effort == API_EFFORT_DEFAULT)
+    enum api_effort effort;
+    if (!dialect_ask_openai_effort(st, &effort))
         return;
-    if (!dialect_ask_can(st, API_CAP_THINK)) {
-        if (effort != API_EFFORT_NONE)
-            dialect_ask_note(st, "thinking_unsupported", "effort");
-        return;
-    }
-    if (effort == API_EFFORT_MAX && !dialect_ask_is_shoal(st)) {
-        effort = API_EFFORT_XHIGH;
-        dialect_ask_note(st, "effort_approximated", "xhigh");
-    }
     json_key_z(w, "reasoning");
     json_open_object(w);
     dialect_write_text(w, "effort", str_of(api_request_effort_name(effort)));

@@ -103,6 +103,23 @@ bool dialect_write_remember(struct dialect_state *st, uint32_t choice, const str
     return remember_event(st, &st->choices[choice], ev);
 }
 
+bool dialect_write_take(struct buf *out, struct dialect_state *st, uint32_t choice,
+                        const struct api_event *ev,
+                        void (*write_error)(struct buf *out, struct dialect_state *st,
+                                            const struct api_error *e))
+{
+    struct api_error e;
+    if (ev->kind == API_EVENT_ERROR) {
+        write_error(out, st, &ev->error);
+        return false;
+    }
+    if (dialect_write_remember(st, choice, ev))
+        return true;
+    dialect_write_too_long(st, &e);
+    write_error(out, st, &e);
+    return false;
+}
+
 bool dialect_write_keep_call(struct dialect_state *st, uint32_t choice, const struct api_event *ev)
 {
     struct dialect_choice *c = &st->choices[choice];

@@ -52,6 +52,12 @@ void dialect_write_bool(struct json_writer *w, const char *key, bool on);
 void dialect_write_u64(struct json_writer *w, const char *key, uint64_t n);
 void dialect_write_float(struct json_writer *w, const char *key, float v);
 void dialect_write_null(struct json_writer *w, const char *key);
+/* Takes up an event by dialect_write_remember. False: it is an error, or did not fit, and
+ * write_error has said so; nothing more is to be written. */
+bool dialect_write_take(struct buf *out, struct dialect_state *st, uint32_t choice,
+                        const struct api_event *ev,
+                        void (*write_error)(struct buf *out, struct dialect_state *st,
+                                            const struct api_error *e));
 /* The error of a reply that did not fit. */
 void dialect_write_too_long(const struct dialect_state *st, struct api_error *e);
 /* "chatcmpl-" + the letters of the request's id. */
