@@ -148,6 +148,7 @@ $(BUILD)/tests/%.o: tests/%.c $(FLAGS) | $(VERSION_H)
 beside = $(call helpers,$(patsubst $(BUILD)/%,%,$(1))) $(RUNNER_$(notdir $(1)))
 # Real models are run by what runs the tiny ones.
 RUNNER_real = $(call helpers,tests/model)
+RUNNER_grammar = $(call helpers,tests/unit/engine)
 $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $$(call beside,$$(@D)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) $(TEST_LIBS) -o $@

@@ -88,19 +88,31 @@ static const struct config_row *cmd_find_setting(const struct cmd *cmd, str flag
     return NULL;
 }
 
+struct cmd_nearest {
+    str name;
+    const char *best;
+    uint32_t limit; /* letters that may differ; less once something is found */
+};
+
+static void cmd_nearest_try(struct cmd_nearest *n, const char *known)
+{
+    uint32_t d = str_distance(n->name, str_of(known), n->limit);
+    if (d < n->limit || (d == n->limit && !n->best)) {
+        n->best = known;
+        n->limit = d;
+    }
+}
+
 static const char *cmd_nearest_flag(const struct cmd_context *c, str name)
 {
-    const char *best = NULL;
-    uint32_t limit = 2;
-    for (uint32_t i = 0; i < c->values_count; i++) {
-        const char *known = c->values[i].flag->name;
-        uint32_t d = str_distance(name, str_of(known), limit);
-        if (d < limit || (d == limit && !best)) {
-            best = known;
-            limit = d;
-        }
-    }
-    return best;
+    struct cmd_nearest n = {.name = name, .limit = 2};
+    for (uint32_t i = 0; i < c->values_count; i++)
+        if (!c->values[i].flag->is_later)
+            cmd_nearest_try(&n, c->values[i].flag->name);
+    for (const struct config_row *r = config_rows; r->key; r++)
+        if (!r->is_later && cmd_has_setting(c->cmd, r))
+            cmd_nearest_try(&n, r->flag);
+    return n.best;
 }
 
 /* --- parsing --- */

@@ -119,6 +119,11 @@ void cmd_models_add_share(struct buf *out, uint64_t done, uint64_t size);
 /* Where models are, as the configuration says. */
 void cmd_models_options(const struct cmd_context *c, struct library_options *out);
 
+/* "2048 tokens a conversation, ...": what serve would choose for that model here (cmd_plan.c).
+ * False: the file is not sound, or there is no such device. */
+bool cmd_plan_add_choice(struct buf *out, const struct cmd_context *c,
+                         const struct library_entry *m, struct err *e) BASE_USE_RESULT;
+
 /* --- hubs, for every command that asks one (cmd_pull.c) --- */
 
 struct hub_net_options;

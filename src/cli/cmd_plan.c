@@ -23,6 +23,7 @@ struct plan_report {
     struct engine *engine; /* counted for the machine at hand */
     uint64_t ram, left, spend; /* bytes; left 0: the weights do not fit */
     struct plan_row rows[countof(cmd_plan_sequences)];
+    const char *backend;
     bool is_gpu;
     struct err no_choice; /* ERR_NONE: there is one */
 };
@@ -82,6 +83,23 @@ static void cmd_plan_add_memory(struct buf *out, const struct plan_report *r)
     buf_add_byte(out, '\n');
 }
 
+static void cmd_plan_add_budget(struct buf *out, const struct plan_report *r)
+{
+    if (r->no_choice.code == ERR_NONE) {
+        buf_printf(out, "%u tokens a conversation, up to %u sequences, pool ",
+                   r->engine->budget.context_max, r->engine->budget.slots);
+        buf_add_size(out, r->engine->budget.pool_bytes);
+    } else {
+        buf_add_printable(out, str_of(r->no_choice.text));
+    }
+}
+
+static void cmd_plan_add_place(struct buf *out, const struct plan_report *r)
+{
+    buf_printf(out, "all weights %s, computed on %s", r->is_gpu ? "on the GPU" : "in RAM",
+               r->backend);
+}
+
 static void cmd_plan_add_text(struct buf *out, const struct plan_report *r)
 {
     cmd_plan_add_memory(out, r);
@@ -98,16 +116,10 @@ static void cmd_plan_add_text(struct buf *out, const struct plan_report *r)
             buf_printf(out, "%10u %10s\n", row->sequences, "none");
     }
     buf_add_z(out, "\nchoice      ");
-    if (r->no_choice.code == ERR_NONE) {
-        buf_printf(out, "%u tokens a conversation, up to %u sequences, pool ",
-                   r->engine->budget.context_max, r->engine->budget.slots);
-        buf_add_size(out, r->engine->budget.pool_bytes);
-    } else {
-        buf_add_printable(out, str_of(r->no_choice.text));
-    }
-    buf_printf(out, "\nplacement   all weights %s, computed on %s\n"
-               "caveat      what is free when the model loads decides\n",
-               r->is_gpu ? "on the GPU" : "in RAM", r->engine->backend->name);
+    cmd_plan_add_budget(out, r);
+    buf_add_z(out, "\nplacement   ");
+    cmd_plan_add_place(out, r);
+    buf_add_z(out, "\ncaveat      what is free when the model loads decides\n");
 }
 
 static void cmd_plan_put_rows(struct json_writer *w, const struct plan_report *r)
@@ -172,14 +184,13 @@ static void cmd_plan_put(struct buf *out, const struct plan_report *r)
         json_put_null(&w);
     }
     json_key_z(&w, "device");
-    json_put_text_z(&w, r->engine->backend->name);
+    json_put_text_z(&w, r->backend);
     json_close_object(&w);
     buf_add_byte(out, '\n');
 }
 
 /* Memory of the machine, or of its GPU when that computes. */
-static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c,
-                          const struct api_load *l, struct err *e)
+static bool cmd_plan_room(struct plan_report *r, const struct api_load *l, struct err *e)
 {
     const struct backend *k = backend_table_pick(l->backend, e);
     struct device *d;
@@ -190,14 +201,21 @@ static bool cmd_plan_room(struct plan_report *r, const struct cmd_context *c,
         return false;
     k->info(d, &info);
     k->close(d);
+    r->backend = k->name;
     r->is_gpu = info.memory_free != 0;
+    machine_read(&m);
+    r->ram = r->is_gpu ? info.memory_free + info.memory_used : machine_ram_free(&m);
+    return true;
+}
+
+/* Other memory than there is: -ram, -gpu-mem. */
+static bool cmd_plan_asked_room(struct plan_report *r, const struct cmd_context *c, struct err *e)
+{
     if (cmd_is_given(c, "ram") && r->is_gpu)
         return err_set(e, ERR_USAGE, "plan: -ram counts where the CPU computes; add -backend cpu");
     if (cmd_is_given(c, "gpu-mem") && !r->is_gpu)
         return err_set(e, ERR_USAGE, "plan: -gpu-mem counts where a GPU computes; here it is %s",
-                       k->name);
-    machine_read(&m);
-    r->ram = r->is_gpu ? info.memory_free + info.memory_used : machine_ram_free(&m);
+                       r->backend);
     if (cmd_is_given(c, "gpu-mem"))
         r->ram = (uint64_t)cmd_number(c, "gpu-mem");
     if (cmd_is_given(c, "ram"))
@@ -231,19 +249,36 @@ static bool cmd_plan_own(struct api_load *load, const struct cmd_context *c, str
     return true;
 }
 
-/* As serve loads it. */
-static bool cmd_plan_count(struct plan_report *r, const struct cmd_context *c,
+/* As serve loads it. is_plan: the command is `plan`, whose flags name other memory. */
+static bool cmd_plan_count(struct plan_report *r, const struct cmd_context *c, bool is_plan,
                            const struct library_entry *m, struct err *e)
 {
     struct api_load load = {.path = m->path,
                             .slots = (uint32_t)config_number(c->config, "engine.slots"),
                             .batch = (uint32_t)config_number(c->config, "engine.batch")};
     if (!run_local_load(c->config, &load, e) || !cmd_plan_own(&load, c, m->name, e) ||
-        !cmd_plan_room(r, c, &load, e) ||
+        !cmd_plan_room(r, &load, e) ||
+        (is_plan && !cmd_plan_asked_room(r, c, e)) ||
         !engine_size(&r->engine, &load, r->ram, &r->no_choice, e))
         return false;
     cmd_plan_fill(r);
     return true;
+}
+
+bool cmd_plan_add_choice(struct buf *out, const struct cmd_context *c,
+                         const struct library_entry *m, struct err *e)
+{
+    struct plan_report report = {0};
+    bool ok = cmd_plan_count(&report, c, false, m, e);
+    if (ok && !report.left) {
+        buf_add_z(out, "does not fit");
+    } else if (ok) {
+        cmd_plan_add_budget(out, &report);
+        buf_add_z(out, "; ");
+        cmd_plan_add_place(out, &report);
+    }
+    engine_close(report.engine);
+    return ok;
 }
 
 static bool cmd_plan_run(struct cmd_context *c, struct err *e)
@@ -254,7 +289,7 @@ static bool cmd_plan_run(struct cmd_context *c, struct err *e)
     if (!cmd_models_find(c, c->words[0], &found, e))
         return false;
     buf_init(&out, PLAN_OUT_MAX);
-    bool ok = cmd_plan_count(&report, c, &found, e);
+    bool ok = cmd_plan_count(&report, c, true, &found, e);
     if (ok) {
         if (cmd_bool(c, "json"))
             cmd_plan_put(&out, &report);

@@ -13,6 +13,7 @@
 #include "cli/daemon.h"
 #include "cli/reload.h"
 #include "cli/run_local.h"
+#include "cli/serve_banner.h"
 #include "cli/serve_settings.h"
 #include "cli/spill.h"
 #include "serve/models_leg.h"
@@ -170,21 +171,23 @@ static bool cmd_serve_log(const struct cmd_serve *s, struct err *e)
 
 /* --- what is told at start ----------------------------------------------------------------- */
 
-static void cmd_serve_banner(const struct cmd_serve *s, bool is_dry)
+static bool cmd_serve_banner(const struct cmd_serve *s, bool is_dry, struct err *e)
 {
-    str first = s->addresses[0];
-    const char *scheme = s->options.tls ? "https://" : "http://";
-    printf("shoal %s\n", VERSION_TEXT);
-    for (uint32_t i = 0; i < s->preload_count; i++)
-        printf("%-10s %.*s\n", i ? "" : "models", STR_ARG(s->preload[i].name));
-    for (uint32_t i = 0; i < s->addresses_count; i++)
-        printf("%s %s%.*s\n", i ? "          " : is_dry ? "would serve" : "listening ",
-               str_starts(s->addresses[i], STR("unix:")) ? "" : scheme,
-               STR_ARG(s->addresses[i]));
-    for (uint32_t i = 0; i < dialect_table_count; i++)
-        printf("%-10s %s %s%.*s%s\n", i ? "" : "dialects", dialect_table[i]->paths[0].method,
-               scheme, STR_ARG(first), dialect_table[i]->paths[0].path);
+    struct api_load load;
+    struct buf out;
+    if (!cmd_serve_load(s, &load, e))
+        return false;
+    const struct serve_banner b = {
+        .c = s->c, .models = s->preload, .models_count = s->preload_count,
+        .legs = &s->legs_config, .load = &load, .addresses = s->addresses,
+        .addresses_count = s->addresses_count, .is_dry = is_dry, .has_tls = s->options.tls};
+    buf_init(&out, CMD_SERVE_REPORT_MAX);
+    bool ok = serve_banner_add(&out, &b, e);
+    if (ok)
+        fwrite(out.p, 1, out.len, stdout);
     fflush(stdout);
+    buf_deinit(&out);
+    return ok;
 }
 
 /* --- running ------------------------------------------------------------------------------- */
@@ -373,10 +376,7 @@ static bool cmd_serve_loop(struct cmd_serve *s, struct err *e)
     signal(SIGPIPE, SIG_IGN);
     cmd_serve_raise_files();
     bool ok = loop_open(&s->loop, e) && cmd_serve_open(s, &o, e);
-    if (ok) {
-        cmd_serve_banner(s, false);
-        ok = loop_run(s->loop, e);
-    }
+    ok = ok && cmd_serve_banner(s, false, e) && loop_run(s->loop, e);
     server_close(s->server);
     run_state_close(s->state);
     legs_close(s->legs);
@@ -396,9 +396,9 @@ static bool cmd_serve_run(struct cmd_context *c, struct err *e)
     if (!cmd_serve_check(&s, e) || !cmd_serve_addresses(&s, e) || !cmd_serve_preload(&s, e))
         return false;
     if (cmd_bool(c, "dry-run")) {
-        cmd_serve_banner(&s, true);
+        bool ok = cmd_serve_banner(&s, true, e);
         tls_close(s.options.tls);
-        return true;
+        return ok;
     }
     return cmd_serve_log(&s, e) && cmd_serve_loop(&s, e);
 }
@@ -408,6 +408,8 @@ static const struct cmd_flag cmd_serve_flags[] = {
      .help = "check everything, say what would be served, end"},
     {.name = "key-file", .value = "PATH", .spec = {.type = CONFIG_TYPE_PATH},
      .is_repeatable = true, .help = "a key for the scopes infer and read; repeatable"},
+    {.name = "flex", .spec = {.type = CONFIG_TYPE_BOOL}, .standard = "false",
+     .help = "no effect: pages need no division into slots"},
 };
 
 const struct cmd cmd_serve = {

@@ -39,9 +39,11 @@
 #define PATH_OR(w) {.type = CONFIG_TYPE_PATH, .words = (w)}
 #define LIST {.type = CONFIG_TYPE_LIST}
 #define SECTION {.type = CONFIG_TYPE_SECTION}
-/* A key of a feature that is not built: refused by name. The day it is built it becomes a ROW with
- * its help, and a flag where BEHAVIOUR gives it one. */
+/* A key of a feature that is not built: only its default is taken, its flag is refused by name. The
+ * day it is built it becomes a ROW or a FLAG with its help. */
 #define LATER(key, spec, standard) {key, spec, standard, NULL, NULL, true, NULL},
+#define LATER_FLAG(key, spec, standard, flag, commands)                                            \
+    {key, spec, standard, flag, commands, true, NULL},
 #define ROW(key, spec, standard, help) {key, spec, standard, NULL, NULL, false, help},
 #define FLAG(key, spec, standard, flag, commands, help)                                            \
     {key, spec, standard, flag, commands, false, help},
@@ -79,21 +81,21 @@ const struct config_row config_rows[] = {
     FLAG("engine.preload", LIST, NULL, "model", "serve", "model to load at start")
     FLAG("engine.ngl", INT_OR("auto", 0, 999), "auto", "ngl", "run plan serve",
          "layers on the GPU: 0 none, auto all")
-    LATER("engine.host_experts", INT_OR("auto", 0, 999), "auto")
+    LATER_FLAG("engine.host_experts", INT_OR("auto", 0, 999), "auto", "host-experts", "serve")
     FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run plan serve", "context in tokens; 0: the model's")
-    LATER("engine.moe_cache", SIZE_OR("auto"), "auto")
+    LATER_FLAG("engine.moe_cache", SIZE_OR("auto"), "auto", "moe-cache", "serve")
     FLAG("engine.slots", INT(0, 4096), "0", "slots", "plan serve", "sequences at once; 0: as memory allows")
-    LATER("engine.peers", LIST, NULL)
+    LATER_FLAG("engine.peers", LIST, NULL, "peers", "serve")
     FLAG("engine.threads", INT_OR("auto", 1, 256), "auto", "threads", "plan serve", "threads that compute")
     FLAG("engine.backend", WORDS("auto cpu cuda"), "auto", "backend", "run plan bench serve",
          "what computes: auto takes a GPU if there is one")
-    LATER("engine.gpus", LIST, "all")
+    LATER_FLAG("engine.gpus", LIST, "all", "gpu", "serve")
     FLAG("engine.batch", INT(0, 8192), "0", "batch", "plan serve", "prompt tokens of a step, 32 or more; 0: auto")
     FLAG("engine.keep_alive", {.type = CONFIG_TYPE_DURATION}, "5m", "keepalive", "serve", "an idle model stays so long; 0: unload at once, negative: stay")
-    LATER("engine.deterministic", BOOL, "false")
+    LATER_FLAG("engine.deterministic", BOOL, "false", "deterministic", "serve")
     FLAG("engine.kv", WORDS("f16 int8"), "f16", "kv", "run plan serve",
          "form of the KV cache: int8 takes half the memory of f16")
-    LATER("engine.draft", TEXT, "auto")
+    LATER_FLAG("engine.draft", TEXT, "auto", "draft", "serve")
     ROW("engine.min_residency", DURATION, "20s", "a model keeps its place so long")
     ROW("engine.swap_wait", DURATION, "60s", "then another one waits at most so long for it")
     ROW("engine.step_target", DURATION_OR("auto"), "auto", "longest step beside running replies")
@@ -162,7 +164,7 @@ const struct config_row config_rows[] = {
     ROW("logging.format", WORDS("text json"), "text", "form of the lines")
     ROW("logging.file", PATH, NULL, "where lines go; stderr")
     LATER("logging.content", BOOL, "false")
-    LATER("logging.record_dir", PATH, NULL)
+    LATER_FLAG("logging.record_dir", PATH, NULL, "record", "serve")
     ROW("metrics.agents", INT(0, 100000), "100", "agents with series of their own, the rest is \"other\"")
     {.key = NULL},
 };
@@ -291,13 +293,29 @@ static bool config_take_items(struct config_loader *l, const struct config_row *
     return true;
 }
 
+/* The default of what is not built changes nothing, so a file that lists every key stays valid. */
+static bool config_is_neutral(const struct config_row *r, str text)
+{
+    return r->standard ? str_eq_z(text, r->standard) : text.len == 0;
+}
+
+static bool config_take_later(const struct config_row *r, const struct config_yaml *n,
+                              struct err *e)
+{
+    const struct config_yaml *only = n->kind == CONFIG_YAML_LIST && n->count == 1 ? n->first : n;
+    str text = only->kind == CONFIG_YAML_SCALAR ? only->text : STR("");
+    bool is_read = only->kind == CONFIG_YAML_SCALAR || n->count == 0;
+    return (is_read && config_is_neutral(r, text)) ||
+           err_set(e, ERR_UNSUPPORTED, "not built yet");
+}
+
 static bool config_take_node(struct config_loader *l, const struct config_row *r,
                              const struct config_yaml *n, struct err *e)
 {
     bool wants_map = r->spec.type == CONFIG_TYPE_MAP;
     bool takes_list = r->spec.type == CONFIG_TYPE_LIST || r->spec.type == CONFIG_TYPE_PATHS;
     if (r->is_later)
-        return err_set(e, ERR_UNSUPPORTED, "not built yet");
+        return config_take_later(r, n, e);
     if (r->spec.type == CONFIG_TYPE_SECTION) {
         if (n->kind == CONFIG_YAML_SCALAR)
             return config_spec_refuse(&r->spec, "a text", (str){NULL, 0}, e);
@@ -384,6 +402,8 @@ static void config_take_env(struct config_loader *l)
         if (!text)
             continue;
         struct config_value v = {.source = CONFIG_SOURCE_ENV};
+        if (r->is_later && config_is_neutral(r, str_of(text)))
+            continue;
         if (r->is_later)
             config_problem(l, ERR_UNSUPPORTED, "%s: not built yet", name);
         else if (config_spec_parse(&r->spec, str_of(text), l->arena, &v, &why))

@@ -4,8 +4,8 @@
  * Not:       YAML syntax (config_yaml), a text judged by its row (config_spec), flags that are no
  *            settings (the commands), what a value is good for (whoever reads it by its key).
  * Invariant: per key: flag > SHOAL_ environment > file > default. A value is in range, or
- *            config_load has failed with its place. Keys of features that are not built are refused
- *            by name wherever they come from.
+ *            config_load has failed with its place. Keys of features that are not built take their
+ *            default alone; anything else is refused by name wherever it comes from.
  * Thread:    load at start; afterwards immutable.
  * Limits:    file 1 MiB, depth 16, 20 problems told.
  */
@@ -25,7 +25,7 @@ struct config_row {
     const char *standard; /* default as text; NULL: none */
     const char *flag;     /* name of its flag, NULL: none */
     const char *commands; /* that take the flag: "serve run" */
-    bool is_later;        /* not built: refused by name */
+    bool is_later;        /* not built: anything but the default is refused by name */
     const char *help;
 };
 /* All rows; ends with key == NULL. */

@@ -10,6 +10,7 @@ import time
 import openai
 import pytest
 
+from conftest import ROOT
 from server import REAL, TINY, Server, children_of, is_alive, serving, sse, wait_until
 
 
@@ -281,6 +282,50 @@ def test_a_taken_port_and_an_open_address_are_refused(shoal, real):
 def test_dry_run_says_what_and_ends(shoal):
     done = shoal("serve", "-dry-run", "-model", TINY, "-addr", "127.0.0.1:4711")
     assert done.returncode == 0 and "http://127.0.0.1:4711" in done.stdout
+    choice = shoal("plan", TINY).stdout.split("choice      ")[1].split("\n")[0].split(",")[0]
+    assert re.search(r"^models +\S*llama: " + choice + r", up to \d+ sequences, pool .*; "
+                     r"all weights in RAM, computed on cpu$", done.stdout, re.M), done.stdout
+
+
+def test_dry_run_tells_legs_routes_and_cache(shoal, home):
+    path = home / "c.yaml"
+    path.write_text("""
+legs:
+  cloud: {dialect: anthropic, url: "https://api.example.com", model: m}
+  box: {dialect: openai, url: "http://127.0.0.1:9"}
+  desk: {kind: engine, model: tiny}
+routes:
+  - match: {model: "claude-*", agent: "a*"}
+    legs: [cloud, [box, desk]]
+    shadow: desk
+cache: {spill: off}
+""")
+    done = shoal("serve", "-dry-run", "-config", str(path), "-addr", "unix:/tmp/none")
+    assert done.returncode == 0, done.stderr
+    assert """legs       cloud: anthropic https://api.example.com m
+           box: openai_chat http://127.0.0.1:9
+           desk: engine tiny
+routes     model claude-* agent a* to cloud, [box, desk]; shadow desk
+cache      in memory, nothing on disk
+would serve unix:/tmp/none
+dialects   POST /v1/chat/completions
+""" in done.stdout, done.stdout
+
+
+def test_the_documented_configuration_is_accepted(shoal, home):
+    """The annotated example of BEHAVIOUR 3.1, with keys where it looks for them."""
+    with open(os.path.join(ROOT, "docs", "BEHAVIOUR.md"), encoding="utf-8") as f:
+        example = re.search(r"^```yaml\n(.*?)^```", f.read(), re.S | re.M).group(1)
+    (home / "c.yaml").write_text(example)
+    keys = home / ".shoal" / "keys"
+    keys.mkdir(parents=True)
+    for name in re.findall(r"key_file: ~/.shoal/keys/(\w+)", example):
+        (keys / name).write_text(f"key-of-{name}-0123456789\n")
+        (keys / name).chmod(0o600)
+    env = {name: f"{name}-0123456789" for name in re.findall(r"key_env: (\w+)", example)}
+    done = shoal("serve", "-dry-run", "-config", str(home / "c.yaml"), env=env)
+    assert done.returncode == 0, done.stderr
+    assert "routes     model claude-* agent * to claude, [desk, box2]; shadow desk" in done.stdout
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

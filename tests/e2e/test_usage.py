@@ -63,6 +63,23 @@ def test_a_command_that_is_not_built_is_refused_by_name(shoal, command):
     assert done.stderr == f"shoal: {command} is not built yet\n"
 
 
+def documented_serve_flags():
+    """Those of the table in BEHAVIOUR 2.2, two to a row."""
+    with open(os.path.join(ROOT, "docs", "BEHAVIOUR.md"), encoding="utf-8") as f:
+        table = re.search(r"^\|flag\|default\|key\|flag.*?\n\n", f.read(), re.S | re.M).group(0)
+    return re.findall(r"`-([a-z-]+)`", table)
+
+
+def test_every_documented_flag_of_serve_is_in_its_help_or_refused_by_name(shoal):
+    flags = documented_serve_flags()
+    text = shoal("serve", "-h").stdout
+    assert len(flags) > 25, flags
+    for flag in flags:
+        if f"\n  -{flag} " not in text:
+            expect_error(shoal("serve", f"-{flag}", "1"), 2, f"serve: -{flag} is not built yet")
+    assert "\n  -flex " in text and shoal("serve", "-flex", "-dry-run").returncode == 0
+
+
 def test_flags_take_one_or_two_dashes_and_the_last_wins(shoal):
     short = shoal("version", "-short")
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", short.stdout)

@@ -15,33 +15,7 @@
 #include "base/chrono.h"
 #include "grammar/gram_mask.h"
 #include "grammar/gram_schema.h"
-
-static struct vocab *bytes_vocab(void)
-{
-    static char texts[256][8];
-    static str tokens[257];
-    static int32_t types[257];
-    struct vocab_source s = vocab_source_empty;
-    struct vocab *v = NULL;
-    struct err e;
-    for (int i = 0; i < 256; i++) {
-        snprintf(texts[i], sizeof texts[i], "<0x%02X>", i);
-        tokens[i] = str_of(texts[i]);
-        types[i] = VOCAB_TYPE_BYTE;
-    }
-    tokens[256] = STR("</s>");
-    types[256] = VOCAB_TYPE_CONTROL;
-    s.model = STR("llama");
-    s.tokens = tokens;
-    s.types = types;
-    s.count = 257;
-    s.roles[VOCAB_ROLE_EOS] = 256;
-    if (!vocab_new(&v, &s, &e)) {
-        fprintf(stderr, "vocabulary: %s\n", e.text);
-        exit(1);
-    }
-    return v;
-}
+#include "unit/engine/engine_vocab.h"
 
 struct judge {
     struct gram_mask *cache;
@@ -168,7 +142,7 @@ int main(int argc, char **argv)
     static char line[1 << 20];
     const char *path = argc > 1 ? argv[1] : "tests/golden/grammar/pairs.txt";
     FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
-    struct vocab *v = bytes_vocab();
+    struct vocab *v = engine_vocab_bytes();
     struct gram_index *x = gram_index_new(v);
     const struct gram_mask_options o = {.index = x, .homes_max = 4, .masks_bytes = 1 << 20};
     struct judge j = {.cache = gram_mask_new(&o), .words = x->words};

@@ -155,6 +155,7 @@ static void test_wrong_lines_are_refused_by_name(void **state)
     (void)state;
     check_refused("-alll m", "run: unknown flag -alll; did you mean -all?");
     check_refused("-zzzzzz m", "run: unknown flag -zzzzzz; see `shoal help run`");
+    check_refused("-ctxx 1 m", "run: unknown flag -ctxx; did you mean -ctx?"); /* a setting's */
     check_refused("-n", "run: no value for -n; see `shoal help run`");
     check_refused("-n 101 m", "run: -n: integer 0..100 expected, got \"101\"");
     check_refused("-soon x m", "run: -soon is not built yet");

@@ -154,6 +154,23 @@ static void test_settings_of_what_is_not_built_are_refused_by_name(void **state)
     }
 }
 
+static void test_settings_of_what_is_not_built_take_their_default(void **state)
+{
+    (void)state;
+    for (const struct config_row *r = config_rows; r->key; r++) {
+        if (!r->is_later)
+            continue;
+        given_config(yaml_for(r, r->standard ? r->standard : r->spec.type == CONFIG_TYPE_LIST
+                                                   ? "[]" : "\"\""));
+        if (!is_scalar(r))
+            continue;
+        setenv(env_name(r), r->standard ? r->standard : "", 1);
+        given_config("");
+        unsetenv(env_name(r));
+    }
+    given_config("engine: {gpus: [all]}\n");
+}
+
 static void test_every_bad_value_is_told_with_place_key_and_what_is_expected(void **state)
 {
     (void)state;
@@ -298,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_every_setting_is_flag_before_environment_before_file_before_default),
         CASE(test_settings_of_what_is_not_built_are_refused_by_name),
+        CASE(test_settings_of_what_is_not_built_take_their_default),
         CASE(test_every_bad_value_is_told_with_place_key_and_what_is_expected),
         CASE(test_unknown_keys_name_the_nearest_one),
         CASE(test_environment_errors_name_the_variable),

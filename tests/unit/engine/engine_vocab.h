@@ -1,4 +1,4 @@
-/* engine_vocab - a small vocabulary for tests of this folder: token i reads " i" or what is given.
+/* engine_vocab - small vocabularies for tests, made without a file.
  *
  * Owns:      nothing; the caller frees with vocab_free.
  * Thread:    any.
