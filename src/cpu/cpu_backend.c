@@ -303,9 +303,11 @@ static bool logits_row(struct device *d, struct prepared *p, uint32_t out_row, f
 static const struct op_set ops = {
     OP_SET_ALL & ~(OP_BIT(OP_ROPE_QK) | OP_BIT(OP_MATMUL_GLU) | OP_BIT(OP_MOE_GLU))};
 
+/* Ops and their chunks: one product of a long prompt may take seconds on a slow machine. */
 static uint64_t progress(const struct device *d)
 {
-    return atomic_load_explicit(&d->ops_done, memory_order_relaxed);
+    return atomic_load_explicit(&d->ops_done, memory_order_relaxed) +
+           (d->pool ? thread_pool_progress(d->pool) : 0);
 }
 
 const struct backend cpu_backend = {

@@ -117,7 +117,27 @@ static uint64_t progress_of(const struct engine_beat *b, const struct api_beat *
     return progress;
 }
 
-void engine_beat_read(const struct engine_beat *b, struct api_beat *out)
+/* An op that has not ended yet is none: it may be the one that hangs. Nor is standing still while
+ * nothing is to be done, or while a load waits for a disk, which has a limit of its own. */
+static uint64_t longest_op(struct engine_beat_still *s, const struct api_beat *now, int64_t now_ns)
+{
+    bool is_busy = now->phase == API_PHASE_PREFILL || now->phase == API_PHASE_DECODE;
+    bool has_moved = now->progress != s->progress;
+    if (now_ns - s->begun_ns >= ENGINE_BEAT_RECENT_NS) {
+        s->longest_old_ns = s->longest_ns;
+        s->longest_ns = 0;
+        s->begun_ns = now_ns;
+    }
+    if (s->since_ns && has_moved)
+        s->longest_ns = base_max(s->longest_ns, (uint64_t)(s->seen_ns - s->since_ns));
+    if (!is_busy || has_moved || !s->since_ns)
+        s->since_ns = is_busy ? now_ns : 0;
+    s->progress = now->progress;
+    s->seen_ns = now_ns;
+    return base_max(s->longest_ns, s->longest_old_ns);
+}
+
+void engine_beat_read(struct engine_beat *b, int64_t now_ns, struct api_beat *out)
 {
     *out = (struct api_beat){
         .step = u64(&b->step),
@@ -145,4 +165,5 @@ void engine_beat_read(const struct engine_beat *b, struct api_beat *out)
     for (int i = 0; i < API_PAGES_COUNT_; i++)
         out->pages[i] = u64(&b->pages[i]);
     out->progress = progress_of(b, out);
+    out->op_ns_max = longest_op(&b->still, out, now_ns);
 }

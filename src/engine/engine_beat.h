@@ -18,6 +18,16 @@
 #include "engine/sched.h"
 #include "tensor/backend.h"
 
+#define ENGINE_BEAT_RECENT_NS INT64_C(60000000000)
+
+/* How long progress stood still and then went on: the longest op, as far as beats can see it. */
+struct engine_beat_still {
+    uint64_t progress;
+    int64_t since_ns, seen_ns;         /* first and last beat that saw it; since 0: none */
+    int64_t begun_ns;                  /* of the newer half of what counts as recent */
+    uint64_t longest_ns, longest_old_ns; /* in the newer half, in the half before */
+};
+
 /* All zero is a child that has just started. */
 struct engine_beat {
     _Atomic uint64_t step, tokens_done, tokens_queued, progress_base;
@@ -29,6 +39,7 @@ struct engine_beat {
     _Atomic uint64_t step_counts[API_STEP_COUNT_][API_STEP_BUCKETS + 1], step_ns[API_STEP_COUNT_];
     _Atomic(const struct backend *) backend; /* set once the device is open */
     _Atomic(struct device *) device;
+    struct engine_beat_still still; /* frame thread */
 };
 
 void engine_beat_set_phase(struct engine_beat *b, enum api_phase phase);
@@ -48,6 +59,7 @@ void engine_beat_count_step(struct engine_beat *b, const struct sched_stats *s, 
 /* The figures after a step. */
 void engine_beat_publish(struct engine_beat *b, const struct sched *s, const struct engine_tier *t);
 
-void engine_beat_read(const struct engine_beat *b, struct api_beat *out);
+/* op_ns_max is of the last one to two ENGINE_BEAT_RECENT_NS, and not more than what it was. */
+void engine_beat_read(struct engine_beat *b, int64_t now_ns, struct api_beat *out);
 
 #endif

@@ -519,7 +519,7 @@ static bool host_read(struct host *h, struct err *e)
 static void host_beat(struct host *h)
 {
     struct api_beat beat;
-    engine_beat_read(&h->beat, &beat);
+    engine_beat_read(&h->beat, host_now(), &beat);
     engine_out_beat(&h->out, &beat);
 }
 
