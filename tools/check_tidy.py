@@ -17,7 +17,7 @@ from check_common import (C_SUFFIXES, Report, c_without_comments, c_without_prep
 
 RULES = ("line", "function", "complexity", "params", "file", "banned", "place", "flags", "float16",
          "typedef", "switch", "comment", "marker", "text", "mode", "blob", "basename", "test-name",
-         "mirror", "docs", "symbol", "vector", "table", "host")
+         "mirror", "docs", "record", "symbol", "vector", "table", "host")
 
 LINE_MAX, FUNCTION_MAX, COMPLEXITY_MAX, PARAMS_MAX = 100, 70, 25, 6
 FUNCTION_LISTED_MAX = 120  # for functions with a `function` exception that says why
@@ -398,6 +398,35 @@ def check_pages(report, files):
                     report.add("docs", page, f"there is no test {word}", number)
 
 
+def table_rows(name, first):
+    """(line number, cells) of the rows whose first cell matches; a bar inside code is \\|."""
+    for number, line in enumerate(read_text(name).split("\n"), 1):
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if cells and re.fullmatch(first, cells[0]):
+            yield number, cells
+
+
+def check_records(report, files):
+    """Rows of NUMBERS and REGRESSIONS are whole: nothing that a reader needs is left out."""
+    if "docs/NUMBERS.md" in files:
+        name, last = "docs/NUMBERS.md", None
+        machines = {cells[0] for _, cells in table_rows(name, r"[A-Z]+[0-9]+")}
+        for number, cells in table_rows(name, r"20\d\d-\d\d-\d\d"):
+            if len(cells) != 8 or not all(cells[:5]) or not cells[6]:
+                report.add("record", name, "date, machine, commit, what, command, before, after "
+                           "and note expected; only before and note may be empty", number)
+            elif cells[1] not in machines:
+                report.add("record", name, f"{cells[1]} is no machine of the first table", number)
+            if last and cells[0] > last:
+                report.add("record", name, "the newest row comes first", number)
+            last = cells[0]
+    if "docs/REGRESSIONS.md" in files:
+        for number, cells in table_rows("docs/REGRESSIONS.md", r"\d+"):
+            if len(cells) != 5 or not all(cells):
+                report.add("record", "docs/REGRESSIONS.md",
+                           "number, date, symptom, cause and test expected", number)
+
+
 # ---------------------------------------------------------------- tables
 
 def check_tables(report, files):
@@ -554,6 +583,7 @@ def main():
     check_basenames(report, files)
     check_mirror(report, files)
     check_pages(report, files)
+    check_records(report, files)
     check_tables(report, files)
     check_makefile(report)
     if len(sys.argv) > 1:

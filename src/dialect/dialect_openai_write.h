@@ -1,6 +1,7 @@
 /* dialect_openai_write - parts of replies that OpenAI's protocols share.
  *
- * Owns:      finish reasons, the members that open an object and those that close it, the member `error`.
+ * Owns:      finish reasons, the members that open an object and those that close it, the member
+ *            `error`.
  * Not:       the objects themselves (dialect_openai_*).
  * Thread:    the loop.
  */

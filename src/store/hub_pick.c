@@ -23,7 +23,11 @@ static bool hub_pick_contains(str s, str what)
 }
 
 static bool hub_pick_is_gguf(str path) { return hub_pick_ends_nocase(path, STR(".gguf")); }
-static bool hub_pick_is_auxiliary(str path) { return library_scan_is_auxiliary(file_base_name(path)); }
+/* mmproj..., mtp-..., ...imatrix... */
+static bool hub_pick_is_auxiliary(str path)
+{
+    return library_scan_is_auxiliary(file_base_name(path));
+}
 
 /* --- models of a repository --- */
 

@@ -1,6 +1,7 @@
 """Several models behind one address: listed, loaded when asked for, swapped, unloaded."""
 import concurrent.futures
 import os
+import shutil
 import signal
 
 import pytest
@@ -58,6 +59,22 @@ def test_a_model_loads_when_it_is_asked_for_and_another_takes_its_place(serve):
         assert not is_alive(pid)
         again = complete(server, "llama")
         assert again.json()["choices"] == first.json()["choices"]
+
+
+def test_a_model_on_the_cpu_takes_nothing_on_a_gpu(serve):
+    with serve("-model", "llama", "-backend", "cpu") as server:
+        row, = server.get("/api/ps").json()["models"]
+        assert row["size_vram"] == 0 and row["size"] > 0
+
+
+def test_a_model_given_by_its_path_has_one_name_with_and_without_latest(serve, tmp_path):
+    path = tmp_path / "mine.gguf"  # a file of its own: one of a store would have the store's name
+    shutil.copy(os.path.join(ROOT, "build", "tiny", "llama.gguf"), path)
+    with serve(str(path), env={"SHOAL_ENGINE_MIN_RESIDENCY": "0s"}) as server:
+        pid = wait_until(lambda: resident(server) == ["mine"] and server.child())
+        for name in ("mine", "mine:latest", "mine.gguf"):
+            assert complete(server, name).status == 200
+        assert resident(server) == ["mine"] and server.child() == pid
 
 
 def test_an_unknown_model_is_404_with_its_neighbours_and_a_broken_one_500(serve):

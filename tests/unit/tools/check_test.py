@@ -50,6 +50,7 @@ def function(lines, head="int err_f(void)"):
     return head + "\n{\n" + "    ;\n" * (lines - 3) + "}\n"
 
 
+NUMBERS = "| name | CPU |\n|---|---|\n| Z4 | x |\n\n"
 DEEP = "int err_f(int a)\n{\n" + "".join(f"    if (a > {i})\n        a++;\n" for i in range(24))
 
 TIDY = [
@@ -130,6 +131,17 @@ TIDY = [
                    "src/base/err.c": "\n"}, False),
     ("mirror", {"tests/unit/base/no_test.c": "\n"}, True),
     ("mirror", {"tests/unit/base/err_test.c": "\n", "src/base/err.c": "\n"}, False),
+    ("record", {"docs/NUMBERS.md": NUMBERS + "| 2026-11-30 | Z4 | 1a2b3c4 | x | `y` | | 2 | |\n"},
+     False),
+    ("record", {"docs/NUMBERS.md": NUMBERS + "| 2026-11-30 | Z4 | | x | `y` | 1 | 2 | |\n"}, True),
+    ("record", {"docs/NUMBERS.md": NUMBERS
+                + "| 2026-11-30 | Z5 | a | x | `y` | 1 | 2 | |\n"}, True),
+    ("record", {"docs/NUMBERS.md": NUMBERS + "| 2026-11-30 | Z4 | a | x | `y \\| z` | 1 | 2 | |\n"},
+     False),
+    ("record", {"docs/NUMBERS.md": NUMBERS + "| 2026-11-29 | Z4 | a | x | `y` | 1 | 2 | |\n"
+                "| 2026-11-30 | Z4 | a | x | `y` | 1 | 2 | |\n"}, True),
+    ("record", {"docs/REGRESSIONS.md": "| 1 | 2026-11-30 | s | c | the test |\n"}, False),
+    ("record", {"docs/REGRESSIONS.md": "| 1 | 2026-11-30 | s | c | fix | the test |\n"}, True),
     ("docs", {"docs/howto/a.md": "see `src/base/none.c`\n"}, True),
     ("docs", {"docs/howto/a.md": "see [it](none.md)\n"}, True),
     ("docs", {"docs/howto/a.md": "see [it](b.md), `src/base/NAME.c`, `tests/unit/.../x_test.c`, "
