@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from server import REAL
-from legs import CONTINUE, DIALECTS, PATHS, Stub, config_of, events_of
+from legs import CONTINUE, DIALECTS, PATHS, QUIET, Stub, config_of, events_of
 from test_faults_net import plain_server
 
 PROMPT = "Say hello in one sentence."
@@ -209,8 +209,7 @@ class Table:
             routes.append({"match": {"model": f"{first}-{d}-{second}/*"},
                            "legs": [f"{first}-{d}", *after]})
         return config_of(legs, routes, [
-            "deadlines: {first_token: 60s, gap: 60s, all_open_wait: 1s}", "probes: {free: false}",
-            "breaker: {failures: 1000, min_requests: 100000}"]).replace(
+            "deadlines: {first_token: 60s, gap: 60s, all_open_wait: 1s}", *QUIET]).replace(
                 '"REAL"', '"' + REAL.rsplit("/", 1)[1].removesuffix(".gguf") + '"')
 
     def stop(self):

@@ -25,6 +25,8 @@ DIALECTS = ("ollama", "openai", "anthropic", "responses")
 CONTINUE = {"ollama": "shoal", "openai": "final_message", "anthropic": "prefill",
             "responses": "shoal"}
 WORDS = 40
+# Of a configuration: a leg is asked by the test alone, and no failure opens its breaker.
+QUIET = ["probes: {free: false}", "breaker: {failures: 1000, min_requests: 100000}"]
 PATHS = {"ollama": "/api/chat", "openai": "/v1/chat/completions", "anthropic": "/v1/messages",
          "responses": "/v1/responses"}
 

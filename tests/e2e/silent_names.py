@@ -9,7 +9,7 @@ import threading
 import time
 
 from server import serving
-from legs import Stub, ask, config_of
+from legs import QUIET, Stub, ask, config_of
 
 
 def timed(server, model):
@@ -33,8 +33,7 @@ def main(home):
         [{"match": {"model": "both"}, "legs": ["cloud", "desk"]},
          {"match": {"model": "cloud"}, "legs": ["cloud"]},
          {"match": {"model": "desk"}, "legs": ["desk"]}],
-        ["deadlines: {connect: 1s}", "breaker: {failures: 1000, min_requests: 100000}",
-         "probes: {free: false}"]))
+        ["deadlines: {connect: 1s}", *QUIET]))
     with serving(home, "-config", str(path)) as server, \
             concurrent.futures.ThreadPoolExecutor(21) as pool:
         jobs = [pool.submit(timed, server, "both") for _ in range(20)]

@@ -6,10 +6,9 @@ import time
 
 from server import REAL, children_of, serving, wait_until
 from test_cases_engine import words
-from legs import DIALECTS, WORDS, Stub, ask, config_of, read_whole
+from legs import DIALECTS, QUIET, WORDS, Stub, ask, config_of, read_whole
 
 MODEL = os.path.basename(REAL).removesuffix(".gguf")
-QUIET = ["probes: {free: false}", "breaker: {failures: 1000, min_requests: 100000}"]
 
 
 def upstream(port, dialect="openai", **more):

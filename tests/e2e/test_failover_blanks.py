@@ -6,7 +6,7 @@ import json
 import pytest
 
 from server import serving
-from legs import PATHS, Upstream, all_of, config_of, read_stream, read_whole
+from legs import PATHS, QUIET, Upstream, all_of, config_of, read_stream, read_whole
 
 SONG = "one two\n\nthree  four \tfive\n six  "
 PIECE = 3
@@ -57,7 +57,7 @@ def server(request, tmp_path_factory):
         {n: {"kind": "upstream", "dialect": "anthropic", "model": "x", "continue": "prefill",
              "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", first), ("b", second))},
         [{"match": {}, "legs": ["a", "b"]}],
-        ["probes: {free: false}", "breaker: {failures: 1000, min_requests: 100000}"]))
+        QUIET))
     with serving(home, "-config", str(path)) as running:
         running.cuts = [cut for cut in range(1, len(SONG) + 1)
                         if request.param == "again" or not SONG[cut:cut + 1].isspace()]

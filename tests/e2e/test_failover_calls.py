@@ -7,12 +7,11 @@ import pytest
 from proxy import Proxy
 from server import serving
 from test_calls import CODER, TOOLS
-from legs import CONTINUE, DIALECTS, PATHS, Upstream, config_of, events_of
+from legs import CONTINUE, DIALECTS, PATHS, QUIET, Upstream, config_of, events_of
 
 SAY, TEXT, ARGS = "What is the weather in Bern?", "I look.", '{"city": "Bern", "unit": "C"}'
 HALF = ARGS[:12]
 FUNCTION = TOOLS[0]["function"]
-QUIET = ["probes: {free: false}", "breaker: {failures: 1000, min_requests: 100000}"]
 
 
 def body_of(client, model, stream, is_forced=False):

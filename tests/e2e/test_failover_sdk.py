@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from server import serving
-from legs import CONTINUE, DIALECTS, WORDS, Stub, config_of
+from legs import CONTINUE, DIALECTS, QUIET, WORDS, Stub, config_of
 
 SAY = [{"role": "user", "content": "Go on."}]
 BEFORE, AFTER = ("hang_header", "status=500", "cut=0"), ("stall=12", "cut=12", "fail_late=12")
@@ -29,8 +29,7 @@ def server(tmp_path_factory):
                    {"match": {"model": f"one-{d}/*"}, "legs": [f"a-{d}"]}]
     path = home / "config.yaml"
     path.write_text(config_of(legs, routes, [
-        "deadlines: {first_token: 30s, gap: 30s}", "probes: {free: false}",
-        "breaker: {failures: 1000, min_requests: 100000}"]))
+        "deadlines: {first_token: 30s, gap: 30s}", *QUIET]))
     with serving(home, "-config", str(path)) as server:
         yield server
     for s in stubs.values():

@@ -14,7 +14,7 @@ import pytest
 from conftest import SHOAL
 from proxy import Proxy
 from server import REAL, serving
-from legs import config_of, stream_of
+from legs import QUIET, config_of, stream_of
 
 AGENTS = int(os.environ.get("FLEET_AGENTS", "16"))
 TOKENS = 24
@@ -36,7 +36,7 @@ class Fleet:
         routes = [{"match": {"model": "remote"}, "legs": ["cloud", "desk"]},
                   {"match": {"model": "local"}, "legs": ["cloud", "engine"]}]
         self.path.write_text(config_of(legs, routes, [
-            "breaker: {failures: 1000, min_requests: 100000}", "probes: {free: false}"]))
+            *QUIET]))
 
 
 def hear(front, model, number, more):

@@ -15,10 +15,10 @@ import pytest
 from conftest import ROOT
 from proxy import Proxy
 from server import serving
-from legs import CONTINUE, DIALECTS, Stub, all_of, ask, config_of, read_stream, read_whole
+from legs import CONTINUE, DIALECTS, QUIET, Stub, all_of, ask, config_of, read_stream, read_whole
 
 LIMITS = ["deadlines: {connect: 1s, first_token: 2s, gap: 1s, all_open_wait: 1s}",
-          "breaker: {failures: 1000, min_requests: 100000}", "probes: {free: false}"]
+          *QUIET]
 
 
 def certificate(home, name, days=None):
