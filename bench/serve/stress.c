@@ -35,6 +35,8 @@
 #define KILL_SPREAD_MS 10000
 #define KILLS_MAX 100
 #define KILLS_SEEN_MAX 2 /* by one request: its respawns */
+/* A busy server hears of a kill later than of a request that came after it, and counts both. */
+#define KILL_NOTICED_MS 5000
 
 enum fate { FATE_READ, FATE_CANCEL, FATE_SLOW };
 
@@ -57,6 +59,7 @@ struct stress {
     pid_t pid;
     uint32_t agents_count, hold, seconds, within_ms, running, kills_max;
     bool kills, is_ending;
+    int64_t killed_ms; /* when kills_count grew last */
     uint64_t done, refused, failed, cancelled, slow, kills_count, events;
     double refused_ms_max;
     char why[LOAD_KIND_SIZE + ERR_TEXT_MAX];
@@ -137,7 +140,7 @@ static void agent_ask(struct agent *a, uint32_t words, uint32_t out)
     if (!load_call_start(&a->call, s->client, s->url, &body, &e))
         fail(e.text);
     a->is_running = true;
-    a->kills_seen = 0;
+    a->kills_seen = s->kills_count && loop_ms() < s->killed_ms + KILL_NOTICED_MS;
     s->running++;
     buf_deinit(&text);
 }
@@ -194,6 +197,7 @@ static void soak_kill(struct stress *s, int64_t now, int64_t *kill_at)
     if (child <= 1 || kill(child, SIGKILL) != 0)
         return;
     s->kills_count++;
+    s->killed_ms = now;
     for (uint32_t i = 0; i < s->agents_count; i++)
         s->agents[i].kills_seen++;
     *kill_at = now + KILL_APART_MS + (int64_t)chrono_rng_below(&s->rng, KILL_SPREAD_MS);
