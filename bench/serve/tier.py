@@ -5,7 +5,8 @@ restart  One long prompt is asked; the server stops. Per round: its files are re
          through the page cache, dropped from it, the server starts and is asked the same, then once
          more from the pool. What the second reply saved is the time of the restore.
 fleet    Many contexts are asked, the server stops, files are dropped, it starts: each first token
-         beside its cold one, one after another; then again all at once.
+         beside its cold one, one after another; then all at once, beside all of them cold at once,
+         each with its own and the fastest with the fastest (the order of a burst is chance).
 steps    Gaps between the tokens of a stream, in pairs: after another prompt was read, as its pages
          are written (a server with files and one without, in turns), and while contexts are
          restored (a server that is restarted, with restores and without, in turns).
@@ -93,8 +94,8 @@ class Client:
         t.join()
         return [b - a for a, b in zip(times[begin:], times[begin + 1:])][:tokens]
 
-    def first(self, ids):
-        seconds, usage = self.stream(ids, 1)
+    def first(self, ids, tokens=1):
+        seconds, usage = self.stream(ids, tokens)
         return seconds, usage["prompt_tokens_details"]["cached_tokens"]
 
     def ssd(self):
@@ -154,38 +155,46 @@ def part_restart(options, folder):
     print(f"restart: p50 {direct:.0f} % of dd direct, {buffered:.0f} % of dd buffered", flush=True)
 
 
+def ask_all(c, prompts, tokens, is_together):
+    """[(first token in s, cached)] and the time of all."""
+    got = [None] * len(prompts)
+
+    def ask(i):
+        got[i] = c.first(prompts[i], tokens)
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
+    begin = time.monotonic()
+    for t in threads:
+        t.start()
+        if not is_together:
+            t.join()
+    for t in threads:
+        t.join()
+    return got, time.monotonic() - begin
+
+
 def part_fleet(options, folder):
     prompts = [prompt(100 + i, options.pages) for i in range(options.contexts)]
-    with server(options, folder) as (_, url):
-        c = Client(url)
-        cold = [c.first(ids)[0] for ids in prompts]
     for is_together in (False, True):
-        with server(options, folder) as (_, url):
-            c = Client(url)
-            drop(files_of(folder))
-            begin, got = time.monotonic(), [None] * len(prompts)
-
-            def ask(i):
-                got[i] = c.first(prompts[i])
-            if is_together:
-                threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
-                for t in threads:
-                    t.start()
-                for t in threads:
-                    t.join()
-            else:
-                for i in range(len(prompts)):
-                    ask(i)
-            wall = time.monotonic() - begin
-        shares = [warm / was * 100 for (warm, _), was in zip(got, cold)]
+        how = "all at once" if is_together else "one after another"
+        sub = os.path.join(folder, how.split()[0])
+        os.mkdir(sub)
+        with server(options, sub) as (_, url):
+            cold, wall_cold = ask_all(Client(url), prompts, options.tokens, is_together)
+        with server(options, sub) as (_, url):
+            drop(files_of(sub))
+            warm, wall = ask_all(Client(url), prompts, options.tokens, is_together)
+        cold = [seconds for seconds, _ in cold]
+        firsts = [seconds for seconds, _ in warm]
+        shares = [w / c * 100 for w, c in zip(firsts, cold)]
+        ranks = [w / c * 100 for w, c in zip(sorted(firsts), sorted(cold))]
         late = sorted(range(len(shares)), key=lambda i: -shares[i])[:5]
-        print(f"fleet: {len(prompts)} contexts of {len(prompts[0])} tokens, "
-              f"{'all at once' if is_together else 'one after another'}: cold p50 "
-              f"{quantile(cold, 0.5) * 1e3:.0f} ms; first token p50 "
-              f"{quantile([g for g, _ in got], 0.5) * 1e3:.0f} ms, share of cold p50 "
-              f"{quantile(shares, 0.5):.1f} %, worst "
+        print(f"fleet: {len(prompts)} contexts of {len(prompts[0])} tokens, {how}: cold p50 "
+              f"{quantile(cold, 0.5) * 1e3:.0f} ms, {wall_cold:.2f} s in all; first token p50 "
+              f"{quantile(firsts, 0.5) * 1e3:.0f} ms, {wall:.2f} s in all; share of cold p50 "
+              f"{quantile(shares, 0.5):.1f} %, by rank p50 {quantile(ranks, 0.5):.1f} %, worst "
+              f"{max(ranks):.1f} %; worst of its own "
               f"{', '.join(f'{shares[i]:.1f} % (number {i + 1})' for i in late)}; least cached "
-              f"{min(n for _, n in got)}; {wall:.2f} s in all", flush=True)
+              f"{min(n for _, n in warm)}", flush=True)
 
 
 def say_steps(what, plain, busy):
@@ -246,6 +255,7 @@ def main():
     parser.add_argument("-long", type=int, default=128, help="pages of the long prompt")
     parser.add_argument("-contexts", type=int, default=50)
     parser.add_argument("-pages", type=int, default=20, help="of a context")
+    parser.add_argument("-tokens", type=int, default=1, help="of a reply, for fleet")
     parser.add_argument("-write", type=int, default=30, help="pages of a prompt that is written")
     options = parser.parse_args()
     run = {"restart": part_restart, "fleet": part_fleet, "steps": part_steps}

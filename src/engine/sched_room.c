@@ -283,8 +283,13 @@ static bool sched_evict_for_tier(void *ctx, uint32_t group) { return sched_evict
 
 void sched_turn_tier(struct sched *s)
 {
-    struct sched_tier_turn turn = {s->stats.running == 0, chrono_ns(&s->o.clock),
-                                   sched_evict_for_tier, s};
+    struct sched_tier_turn turn = {.is_idle = s->stats.running == 0,
+                                   .now_ns = chrono_ns(&s->o.clock),
+                                   .evict = sched_evict_for_tier, .ctx = s};
+    list_each (link, &s->waiting) {
+        enum seq_tier tier = list_item(link, struct seq, link)->tier;
+        turn.waiting += tier == SEQ_TIER_TURN || tier == SEQ_TIER_RESTORING;
+    }
     sched_tier_turn(&s->tier, &turn);
 }
 

@@ -10,6 +10,7 @@
 #define TIER_GAIN_MIN 32u      /* BEHAVIOUR 8.11: fewer tokens are no match */
 #define TIER_STEP_BYTES ((size_t)2 << 20) /* copied beside a step, each way: a fraction of a ms */
 #define TIER_REST_TIMES 19 /* it takes 1/20 of the thread beside others (NUMBERS 2026-11-30) */
+#define TIER_REST_MIN_TIMES 0.67 /* as a prompt's rows: a step of 2.5 times its decoders' time */
 #define TIER_REST_MAX_NS (200 * INT64_C(1000000)) /* far below TIER_STUCK_NS */
 #define TIER_ASK_AGAIN 16u     /* each so-manieth refusal is tried all the same: disks change */
 #define TIER_SCOPE_MAX 4096u
@@ -455,7 +456,20 @@ static void sched_tier_copy(struct sched_tier *t, const struct sched_tier_turn *
 }
 
 /* Beside running sequences it rests after each copy in proportion to what that took, so that most
- * steps have none: what a copy costs is not its bytes alone, the disk's thread takes a core. */
+ * steps have none: what a copy costs is not its bytes alone, the disk's thread takes a core. The
+ * more requests wait for pages to come back the less it rests, until it takes what their prompts
+ * would have taken: a fleet that comes back after a restart waits in one line. */
+static int64_t sched_tier_rest(const struct sched_tier *t, uint32_t waiting, int64_t took_ns)
+{
+    double times = TIER_REST_TIMES;
+    if (t->is_restoring && waiting > 1)
+        times /= waiting;
+    if (times < TIER_REST_MIN_TIMES)
+        times = TIER_REST_MIN_TIMES;
+    int64_t rest_ns = (int64_t)((double)took_ns * times);
+    return rest_ns < TIER_REST_MAX_NS ? rest_ns : TIER_REST_MAX_NS;
+}
+
 static void sched_tier_copy_paced(struct sched_tier *t, const struct sched_tier_turn *turn)
 {
     if (!turn->is_idle && turn->now_ns < t->rest_until_ns)
@@ -463,8 +477,7 @@ static void sched_tier_copy_paced(struct sched_tier *t, const struct sched_tier_
     int64_t begin_ns = chrono_ns(&t->o.clock);
     sched_tier_copy(t, turn);
     int64_t end_ns = chrono_ns(&t->o.clock);
-    int64_t rest_ns = (end_ns - begin_ns) * TIER_REST_TIMES;
-    t->rest_until_ns = end_ns + (rest_ns < TIER_REST_MAX_NS ? rest_ns : TIER_REST_MAX_NS);
+    t->rest_until_ns = end_ns + sched_tier_rest(t, turn->waiting, end_ns - begin_ns);
 }
 
 void sched_tier_turn(struct sched_tier *t, const struct sched_tier_turn *turn)

@@ -13,7 +13,7 @@
  *             ==== | ==== --> tree
  *
  * Thread:    engine thread; it never waits for the disk, and beside running sequences takes about
- *            1/20 of it.
+ *            1/20 of it, n/20 while n wait for pages, at most 3/5.
  * Limits:    the line: twice the tree's nodes; one restore, of a context's length.
  */
 #ifndef SHOAL_ENGINE_SCHED_TIER_H
@@ -94,6 +94,7 @@ void sched_tier_deinit(struct sched_tier *t); /* gives back what a restore holds
  * wants the thread. evict makes room for pages in the pool. */
 struct sched_tier_turn {
     bool is_idle;
+    uint32_t waiting; /* requests that wait for a restore, or for its turn */
     int64_t now_ns;
     bool (*evict)(void *ctx, uint32_t group);
     void *ctx;

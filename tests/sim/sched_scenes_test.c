@@ -296,6 +296,71 @@ static void run_tier_rests(void)
     vocab_free(sim.vocab);
 }
 
+static void until_done(uint32_t first, int64_t *copied_ns, int64_t *all_ns)
+{
+    struct err e;
+    int64_t begin_ns = sim.clock.ns, before_ns = sim.device.pages_ns;
+    uint32_t i = first;
+    while (i < sim.clients_count) {
+        expect(sched_step(&sim.sched, &e) == SCHED_RESULT_WORKED, "nothing can run", i, 0);
+        while (i < sim.clients_count && sim.clients[i].state == CLIENT_DONE)
+            i++;
+    }
+    *copied_ns = sim.device.pages_ns - before_ns;
+    *all_ns = sim.clock.ns - begin_ns;
+}
+
+/* `others` agents come back after a restart while one replies: permille of the time that copies of
+ * their pages take until all have their token. */
+static int64_t share_of_restores(uint32_t others)
+{
+    int64_t copied_ns, all_ns;
+    open_scene(0, 64, 1200);
+    sim_close();
+    sim.has_tier = true;
+    sim.layout.page_size[0] = SIM_PAGE_SIZE;
+    sim.tier_bytes = 5000 * 600;
+    sim_disk_init(&sim.disk, &sim.clock, 1);
+    sim_open();
+    sim.device.clock = &sim.clock;
+    sim.device.step_ns = 10000000;
+    sim.clients_count = others + 1;
+    for (uint32_t i = 0; i <= others; i++)
+        ask_for(&sim.clients[i], i + 1, i ? 640 : 40, i ? 1 : 600);
+    for (uint32_t i = 1; i <= others; i++)
+        sim_submit(&sim.clients[i]);
+    until_done(1, &copied_ns, &all_ns);
+    sched_tier_flush(&sim.sched.tier, 5000);
+    sim_close();
+    sim_open();
+    sim.device.page_ns = 500000;
+    sim_submit(&sim.clients[0]);
+    for (uint32_t i = 1; i <= others; i++) {
+        ask(&sim.clients[i], i + 1, 1);
+        sim_submit(&sim.clients[i]);
+    }
+    until_done(1, &copied_ns, &all_ns);
+    expect(sim.clients[0].state == CLIENT_OPEN, "nobody replied beside them", all_ns, copied_ns);
+    expect(copied_ns >= others * 15 * sim.device.page_ns, "pages were not restored", copied_ns, 0);
+    while (!sim_all_over())
+        step_ms();
+    for (uint32_t i = 0; i <= others; i++)
+        sim_check_reply(&sim.clients[i], 0);
+    sim_close();
+    sim_disk_deinit(&sim.disk);
+    vocab_free(sim.vocab);
+    return copied_ns * 1000 / all_ns;
+}
+
+/* The more wait for their pages the more the tier takes of the thread, as far as their prompts
+ * would have taken. */
+static void run_tier_hurries(void)
+{
+    int64_t one = share_of_restores(1), twelve = share_of_restores(12);
+    expect(one <= 60, "one who waits takes more than 1/20", one, 60);
+    expect(twelve >= 2 * one && twelve <= 600, "permille for twelve who wait", twelve, one);
+}
+
 /* Class idle: a step costs 2 ms and 0.2 ms a row. It takes its share of the time and no more, in
  * steps that nobody notices; who comes waits for at most one of them, and finds what they did. */
 static void run_idle(void)
@@ -360,6 +425,7 @@ int main(void)
         {"E01: replies over a pool that is too small", run_E01_tight_pool},
         {"E26: a large request among small ones", run_E26_large_among_small},
         {"the tier rests beside a reply", run_tier_rests},
+        {"the tier hurries for many who wait", run_tier_hurries},
     };
     for (size_t i = 0; i < countof(scenes); i++) {
         printf("%s\n", scenes[i].name); /* before: a failure names it */
