@@ -66,6 +66,9 @@ void api_event_print(struct buf *out, const struct api_event *ev)
     case API_EVENT_PROGRESS:
         buf_printf(out, " done=%u total=%u", ev->progress.tokens_done, ev->progress.tokens_total);
         break;
+    case API_EVENT_PARKED:
+        buf_add_z(out, ev->parked.on ? " on" : " off");
+        break;
     case API_EVENT_STARTED:
         buf_printf(out, " model=%.*s hash=%016llx prompt=%u cached=%u", STR_ARG(ev->started.model),
                    (unsigned long long)ev->started.model_hash, ev->started.prompt_tokens,
@@ -152,7 +155,7 @@ static bool api_order_fits(enum api_kind kind, enum api_event_kind ev)
         return kind == API_KIND_COUNT || kind == API_KIND_ENCODE || kind == API_KIND_DECODE;
     case API_EVENT_MODELS:
         return kind >= API_KIND_LIST;
-    case API_EVENT_USAGE:
+    case API_EVENT_USAGE: case API_EVENT_PARKED:
         return kind < API_KIND_LIST;
     case API_EVENT_COUNT_:
         break;
@@ -200,7 +203,7 @@ static bool api_order_event(struct api_order *o, uint32_t choice, enum api_event
         o->is_over = true;
         return true;
     case API_EVENT_NOTE: case API_EVENT_EMBEDDING: case API_EVENT_TOKENS: case API_EVENT_MODELS:
-    case API_EVENT_COUNT_:
+    case API_EVENT_PARKED: case API_EVENT_COUNT_:
         break;
     }
     return true;

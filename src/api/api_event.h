@@ -11,6 +11,7 @@
  *     REASONING CONTENT CALL_BEGIN CALL_ARGS CALL_END   in any number, CALL_* by index
  *     DONE                     once per choice; the last one is preceded by USAGE
  *     ERROR                    once per request, instead of what is still missing
+ *     PARKED                   at any time: it made way for others, or goes on; so does any other
  *
  *            PREFILL yields only USAGE and DONE; EMBED, COUNT, ENCODE, DECODE their answer before
  *            these two; from LIST on MODELS, then DONE.
@@ -27,7 +28,7 @@
     X(REASONING, "reasoning") X(CONTENT, "content") X(CALL_BEGIN, "call_begin")           \
     X(CALL_ARGS, "call_args") X(CALL_END, "call_end") X(EMBEDDING, "embedding")           \
     X(TOKENS, "tokens") X(MODELS, "models") X(USAGE, "usage") X(DONE, "done")             \
-    X(ERROR, "error")
+    X(ERROR, "error") X(PARKED, "parked")
 
 enum api_event_kind {
 #define X(name, text) API_EVENT_##name,
@@ -60,6 +61,10 @@ struct api_queued {
 struct api_progress {
     uint32_t tokens_done, tokens_total; /* of the prompt */
     float tokens_per_s;                 /* 0 = not known yet */
+};
+
+struct api_parked {
+    bool on; /* a choice waits for room to go on; false: none does any more */
 };
 
 struct api_started {
@@ -177,6 +182,7 @@ struct api_event {
         struct api_queued queued;
         struct api_progress progress;
         struct api_started started;
+        struct api_parked parked;
         struct api_note note;
         struct api_text text; /* REASONING, CONTENT */
         struct api_call call; /* CALL_* */

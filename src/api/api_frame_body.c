@@ -424,6 +424,9 @@ static void io_event(struct api_codec *c, struct api_event *ev)
     case API_EVENT_STARTED:
         io_started(c, &ev->started);
         break;
+    case API_EVENT_PARKED:
+        io_bool(c, &ev->parked.on);
+        break;
     case API_EVENT_NOTE:
         io_utf8(c, &ev->note.code);
         io_utf8(c, &ev->note.text);
@@ -462,7 +465,7 @@ static void io_batch(struct api_codec *c, struct api_batch *b)
 {
     io_u32(c, &b->choice);
     io_ids(c, &b->ids, &b->ids_count);
-    struct api_event *events = io_list(c, b->events, &b->events_count, sizeof *events, 8);
+    struct api_event *events = io_list(c, b->events, &b->events_count, sizeof *events, 5);
     b->events = events;
     for (uint32_t i = 0; i < b->events_count && (c->out || c->ok); i++)
         io_event(c, &events[i]);

@@ -224,7 +224,8 @@ static void run_local_on_event(struct run_local *r, const struct api_event *ev)
         break;
     case API_EVENT_QUEUED: case API_EVENT_PROGRESS: case API_EVENT_STARTED:
     case API_EVENT_CALL_BEGIN: case API_EVENT_CALL_ARGS: case API_EVENT_CALL_END:
-    case API_EVENT_EMBEDDING: case API_EVENT_TOKENS: case API_EVENT_MODELS: case API_EVENT_COUNT_:
+    case API_EVENT_EMBEDDING: case API_EVENT_TOKENS: case API_EVENT_MODELS:
+    case API_EVENT_PARKED: case API_EVENT_COUNT_:
         break;
     }
 }

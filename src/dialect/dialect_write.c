@@ -91,7 +91,7 @@ static bool remember_event(struct dialect_state *st, struct dialect_choice *c,
         return st->stream || remember_text(st, c, ev);
     case API_EVENT_PROGRESS: case API_EVENT_CALL_BEGIN: case API_EVENT_CALL_ARGS:
     case API_EVENT_CALL_END: case API_EVENT_EMBEDDING: case API_EVENT_TOKENS:
-    case API_EVENT_MODELS: case API_EVENT_ERROR: case API_EVENT_COUNT_:
+    case API_EVENT_MODELS: case API_EVENT_ERROR: case API_EVENT_PARKED: case API_EVENT_COUNT_:
         break;
     }
     return true;

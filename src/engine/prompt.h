@@ -86,6 +86,7 @@ struct job {
     uint32_t cached_tokens, output_tokens, reasoning_tokens, preemptions;
     int64_t credit; /* bytes that may still be sent */
     bool is_held, is_started;
+    uint32_t parked_count; /* of its choices */
     uint64_t order; /* of arrival */
     uint32_t share; /* account of its agent */
     struct kv_trie_pins *promised; /* room for its pin; NULL: none */

@@ -156,6 +156,19 @@ static void sched_start(struct sched *s, struct job *j)
         .prompt_tokens = sched_prompt_tokens(j), .cached_tokens = j->cached_tokens};
 }
 
+void sched_park(struct sched *s, struct seq *q, bool on)
+{
+    struct job *j = q->job;
+    if (q->is_parked == on)
+        return;
+    q->is_parked = on;
+    j->parked_count = on ? j->parked_count + 1 : j->parked_count - 1;
+    if (j->parked_count != on)
+        return;
+    sched_event(s, API_EVENT_PARKED)->parked = (struct api_parked){on};
+    sched_emit(s, j, NULL);
+}
+
 /* The prompt in front of each choice's first token, if asked for. */
 static void sched_echo(struct sched *s, const struct seq *q)
 {

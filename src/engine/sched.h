@@ -135,6 +135,8 @@ int64_t sched_rest_ms(const struct sched *s);
 void sched_admit(struct sched *s);
 /* Back to the waiting line. */
 void sched_wait(struct sched *s, struct seq *q);
+/* q was preempted, or is admitted again: told when it is the first, or the last, of its job. */
+void sched_park(struct sched *s, struct seq *q, bool on);
 /* Lets the tier do its share of a step. */
 void sched_turn_tier(struct sched *s);
 /* Gives back slot and pages. */

@@ -207,6 +207,7 @@ static void sched_admit_one(struct sched *s, struct seq *q, uint32_t slot)
         q->job->admitted_ns = chrono_ns(&s->o.clock);
     if (s->blocked == q)
         s->blocked = NULL;
+    sched_park(s, q, false);
     sched_adopt(s, q);
     if (q->preempted_count == 0) /* what is computed again was nobody's wish */
         sched_share_charge(s->shares, q->job->share, seq_rows_left(q));
@@ -372,6 +373,7 @@ static void sched_preempt(struct sched *s, struct seq *q)
     q->tier = SEQ_TIER_NEW;
     q->preempted_count++;
     sched_wait(s, q);
+    sched_park(s, q, true);
 }
 
 /* Somebody gives way so that q can grow. False: nobody may, or q itself did. */

@@ -75,6 +75,7 @@ struct seq {
     enum api_done done;
     str stop;             /* STOP_STRING: which */
     uint32_t preempted_count;
+    bool is_parked;       /* preempted, and not admitted again */
     uint32_t adjust_max;  /* entries it may need in a step */
     uint32_t kept_count;  /* tokens whose full pages the trie has */
     uint64_t tried;       /* the scheduler's: round in which its admission was tried last */

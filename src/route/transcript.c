@@ -140,7 +140,7 @@ static size_t transcript_add_event(struct transcript *t, struct transcript_choic
         break;
     case API_EVENT_QUEUED: case API_EVENT_PROGRESS: case API_EVENT_STARTED: case API_EVENT_NOTE:
     case API_EVENT_EMBEDDING: case API_EVENT_TOKENS: case API_EVENT_MODELS: case API_EVENT_USAGE:
-    case API_EVENT_ERROR: case API_EVENT_COUNT_:
+    case API_EVENT_ERROR: case API_EVENT_PARKED: case API_EVENT_COUNT_:
         break;
     }
     return 0;

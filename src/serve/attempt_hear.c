@@ -187,7 +187,7 @@ static void attempt_on_event(struct attempt *a, const struct api_event *ev,
         out->events[out->count++] = *ev;
         break;
     case API_EVENT_CONTENT: case API_EVENT_CALL_BEGIN: case API_EVENT_CALL_ARGS:
-    case API_EVENT_CALL_END: case API_EVENT_NOTE: case API_EVENT_MODELS:
+    case API_EVENT_CALL_END: case API_EVENT_NOTE: case API_EVENT_MODELS: case API_EVENT_PARKED:
         out->events[out->count++] = *ev;
         break;
     case API_EVENT_ERROR: case API_EVENT_COUNT_:

@@ -294,6 +294,7 @@ static void exchange_save(struct exchange *x)
 
 static void exchange_note(struct exchange *x, struct api_event *ev)
 {
+    x->is_parked = false; /* also where another leg goes on */
     switch (ev->kind) {
     case API_EVENT_QUEUED:
         x->place = ev->queued.place;
@@ -302,6 +303,9 @@ static void exchange_note(struct exchange *x, struct api_event *ev)
         x->phase = EXCHANGE_PHASE_PREFILL;
         x->tokens_done = ev->progress.tokens_done;
         x->tokens_total = ev->progress.tokens_total;
+        break;
+    case API_EVENT_PARKED:
+        x->is_parked = ev->parked.on;
         break;
     case API_EVENT_STARTED:
         x->phase = EXCHANGE_PHASE_DECODE;

@@ -6,6 +6,8 @@
 static const char *exchange_list_state(const struct exchange *x)
 {
     struct api_health h;
+    if (x->is_parked)
+        return "parked";
     switch (x->phase) {
     case EXCHANGE_PHASE_PREFILL:
         return "prefill";

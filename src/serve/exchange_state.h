@@ -63,6 +63,7 @@ struct exchange {
     str model;        /* its own name, however it was spelt */
     /* had_miss: its cache was judged; is_counted: its agent is told of its end */
     bool is_submitted, is_held, had_miss, is_counted;
+    bool is_parked; /* made way for others in the engine, goes on later */
     struct arena lent;       /* what replay put into rq */
     struct transcript said;  /* the reply, for replay; nothing if it is not kept */
     struct context *forks;   /* stands before its messages; NULL: none */

@@ -8,6 +8,9 @@
  *     once memory 100      the same, out of memory
  *     always illegal 1     each step until the file is gone, also of the next child's warm-up
  *
+ * LOSSY_MEMORY is what it says of its own memory, in bytes: 0, or not said, it has none, and its
+ * pool lies in RAM. With some it has a host tier, as a GPU has.
+ *
  * As with the driver an error is sticky: every later call fails too. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +62,16 @@ static bool lossy_open(struct device **d, const struct device_options *o, struct
     return cpu_backend.open(d, o, e);
 }
 static void lossy_close(struct device *d) { cpu_backend.close(d); }
-static void lossy_info(struct device *d, struct device_info *out) { cpu_backend.info(d, out); }
+static void lossy_info(struct device *d, struct device_info *out)
+{
+    const char *memory = getenv("LOSSY_MEMORY");
+    cpu_backend.info(d, out);
+    if (!memory)
+        return;
+    out->memory_total = strtoull(memory, NULL, 10);
+    out->memory_free = out->memory_total > out->memory_used ? out->memory_total - out->memory_used
+                                                            : 1;
+}
 
 static bool lossy_weight_load(struct device *d, struct weight *w, size_t row_first, size_t rows,
                               const void *src, struct err *e)

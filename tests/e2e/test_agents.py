@@ -1,4 +1,5 @@
 """Requests under way and agents: listed, ended; cached pages given up on request."""
+import concurrent.futures
 import json
 import os
 import threading
@@ -7,7 +8,8 @@ import pytest
 
 from server import REAL, TINY, serving, wait_until
 from test_cache_misses import KEYS, LONG, WITH_KEYS, bearer, config
-from test_contexts import FLOOR, code
+from test_contexts import FLOOR, code, fork
+from test_lost_device import LOSSY
 
 
 @pytest.fixture
@@ -121,6 +123,37 @@ def test_all_of_an_agent_end_and_nobody_else_s(home):
         assert code(server.request("DELETE", "/v1/agents/lead")) == (404, "not_found")
         assert server.request("DELETE", "/v1/agents/lead/requests").json() == {"cancelled": 1}
         other.end()
+
+
+def with_memory(home, size):
+    """A device of its own memory (tests/e2e/lossy.c), of which 512 MiB are kept free."""
+    return serving(home, "-model", TINY, "-backend", "cuda", "-ctx", "1024", "-slots", "8",
+                   "-spill", "off", "-config", config(home, "cache: {ram: 1MiB}\n"),
+                   binary=LOSSY, env={"LOSSY_MEMORY": str(size)})
+
+
+def test_one_that_made_way_for_others_is_parked_and_goes_on(home):
+    size = 600 << 20
+    with with_memory(home, size) as server:
+        made = server.post("/v1/contexts", {"model": "llama", "system": LONG}).json()
+        spare = server.get("/v1/cache").json()["models"][0]["pages"]["total"] - 80
+        size -= spare * (made["bytes"] // made["pages"]) * 10 // 9
+    with with_memory(home, size) as server:
+        def say(i):
+            return server.post("/v1/chat/completions", {
+                "model": "llama", "max_tokens": 900, "ignore_eos": True, "seed": i,
+                "messages": [{"role": "user", "content": f"Go on, {i}."}]}, timeout=120)
+
+        alone = [say(i).json()["choices"] for i in range(2)]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            replies = [pool.submit(say, i) for i in range(8)]
+            parked = until_state(server, "parked")[0]
+            assert parked["output_tokens"] > 0
+            done = [r.result() for r in replies]
+        assert [r.status for r in done] == [200] * 8
+        assert [r.json()["choices"] for r in done[:2]] == alone  # identical output
+        assert sum(a["preempted"] for a in rows(server, "/v1/agents")) > 0
+        assert rows(server) == []
 
 
 def test_a_key_sees_and_ends_its_own_alone(keyed):

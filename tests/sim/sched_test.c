@@ -215,6 +215,7 @@ static void respawn(void)
         if (c->state != CLIENT_OPEN)
             continue;
         c->is_resumed = c->order.is_started;
+        c->is_parked = false; /* the new child's line is another */
         sim_submit(c);
     }
 }
@@ -287,6 +288,10 @@ int main(void)
     if (!one && (!sim_pins.named || sim_pins.most < 8)) {
         printf("sim: pins were not tried: %llu, %llu pages\n", (unsigned long long)sim_pins.named,
                (unsigned long long)sim_pins.most);
+        return 1;
+    }
+    if (!one && !sim_parked) {
+        printf("sim: nobody was told that it made way\n");
         return 1;
     }
     if (!one && !dropped.pages) {

@@ -8,6 +8,7 @@
 struct sim_world sim;
 struct sim_pins sim_pins;
 struct sim_tiers sim_tiers;
+uint64_t sim_parked;
 
 _Noreturn void sim_fail(const char *what, int64_t a, int64_t b)
 {
@@ -139,6 +140,12 @@ static void read_event(struct client *c, struct sim_reply *r, const struct api_e
     }
     if (ev->kind == API_EVENT_USAGE)
         c->usage = ev->usage;
+    if (ev->kind == API_EVENT_PARKED) {
+        expect(c->is_parked != ev->parked.on, "it is told what it knows", (int64_t)c->rq.id,
+               ev->parked.on);
+        c->is_parked = ev->parked.on;
+        sim_parked += ev->parked.on;
+    }
     if (ev->kind == API_EVENT_ERROR && c->rq.cache == API_CACHE_PIN) {
         bool is_full = str_eq_z(ev->error.code, "insufficient_storage");
         expect(sim.has_trie ? is_full : ev->error.err.code == ERR_UNSUPPORTED, ev->error.err.text,
@@ -160,6 +167,8 @@ static void on_batch(void *ctx, const struct api_batch *b)
     expect(c->state == CLIENT_OPEN, "a batch for a request that is over", (int64_t)b->request_id,
            c->state);
     expect(!c->is_held || b->ids_count == 0, "a held sequence went on", (int64_t)b->request_id, 0);
+    expect(!c->is_parked || c->rq.n > 1 || b->ids_count == 0, "a parked sequence went on",
+           (int64_t)b->request_id, 0);
     copy.events_count = 0;
     for (uint32_t i = 0; i < b->events_count; i++) /* as engine_leg does after a crash */
         if (!c->is_resumed || (b->events[i].kind != API_EVENT_STARTED &&

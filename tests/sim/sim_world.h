@@ -45,6 +45,7 @@ struct client {
     bool is_held, is_slow; /* is_slow: returns credit late */
     size_t owed;           /* weight not returned yet */
     bool is_resumed, was_refused; /* was_refused: its pin found no room */
+    bool is_parked;
     struct api_usage usage;
 };
 struct sim_world {
@@ -76,6 +77,7 @@ extern struct sim_world sim;
 
 /* Over all worlds so far: was what is tested there at all? */
 extern struct sim_pins { uint64_t named, most; } sim_pins;
+extern uint64_t sim_parked;
 extern struct sim_tiers { uint64_t restored, lost, bad_sums, off, evictions; } sim_tiers;
 
 /* Says what, and how to run a seed again; ends the program. */

@@ -185,7 +185,11 @@ static void rng_event(struct arena *a, struct api_event *ev)
         break;
     }
     case API_EVENT_USAGE:
-        ev->usage = (struct api_usage){1, 2, 3, rng(9), 5, 6, 7, 12, 8, rng(9), 10, 11};
+        ev->usage = (struct api_usage){1, 2, 3, rng(9), 5, 6, 7, 12, 8, rng(9), 10, 11,
+                                       {{7, (uint8_t)rng(256)}, rng(9), rng(999)}};
+        break;
+    case API_EVENT_PARKED:
+        ev->parked.on = rng(2);
         break;
     case API_EVENT_DONE:
         ev->done = (struct api_finish){rng(API_DONE_COUNT_), rng_text(a, 1)};
