@@ -32,6 +32,16 @@ static uint64_t sched_drop_free_pages(const struct sched *s, uint64_t *bytes)
     return pages;
 }
 
+/* A pinned page stays wherever it lies: after a restart its pin is read, not computed. */
+static void sched_drop_spare_pinned(struct sched *s)
+{
+    const struct kv_node *nodes = s->o.trie->nodes;
+    for (uint32_t i = s->o.trie->oldest; i != KV_NODE_NONE; i = nodes[i].newer)
+        for (uint32_t g = 0; g < s->o.layout->groups_count; g++)
+            if (nodes[i].pinned[g] && nodes[i].count == KV_PAGE_TOKENS)
+                kv_tier_spare(s->o.tier, kv_trie_key(s->o.trie, i), g);
+}
+
 void sched_drop(struct sched *s, const struct api_drop *d, struct api_dropped *out)
 {
     struct sched_dropping dropping = {.s = s, .out = out, .from_ram = d->from & API_DROP_RAM,
@@ -51,7 +61,9 @@ void sched_drop(struct sched *s, const struct api_drop *d, struct api_dropped *o
     kv_trie_drop(s->o.trie, &which);
     out->pages += sched_drop_free_pages(s, &bytes_after) - before;
     out->bytes += bytes_after - bytes_before;
-    if (has_tier && is_all)
-        out->bytes += kv_tier_forget_all(s->o.tier, dropping.from_ram, dropping.from_disk,
-                                         &out->pages);
+    if (!has_tier || !is_all)
+        return;
+    sched_drop_spare_pinned(s);
+    out->bytes += kv_tier_forget_all(s->o.tier, dropping.from_ram, dropping.from_disk,
+                                     &out->pages);
 }

@@ -458,6 +458,13 @@ uint64_t kv_tier_forget(struct kv_tier *t, const struct kv_key *key, uint32_t gr
     return i == KV_TIER_NONE ? 0 : kv_tier_forget_entry(t, i, from_ram, from_disk);
 }
 
+void kv_tier_spare(struct kv_tier *t, const struct kv_key *key, uint32_t group)
+{
+    uint32_t i = tier_index_find(&t->index, key, group);
+    if (i != KV_TIER_NONE)
+        t->index.entries[i].is_spared = true;
+}
+
 uint64_t kv_tier_forget_all(struct kv_tier *t, bool from_ram, bool from_disk, uint64_t *pages)
 {
     uint64_t bytes = 0;
@@ -465,6 +472,10 @@ uint64_t kv_tier_forget_all(struct kv_tier *t, bool from_ram, bool from_disk, ui
         const struct tier_id *id = &t->index.entries[i].id;
         if (tier_index_find(&t->index, &id->key, id->group) != i)
             continue; /* not in use */
+        bool is_spared = t->index.entries[i].is_spared;
+        t->index.entries[i].is_spared = false;
+        if (is_spared)
+            continue;
         uint64_t size = kv_tier_forget_entry(t, i, from_ram, from_disk);
         bytes += size;
         *pages += size > 0;

@@ -86,7 +86,9 @@ void kv_tier_got_end(struct kv_tier *t, uint32_t number);
  * its way is found no more, and goes when it has come. Bytes given up. */
 uint64_t kv_tier_forget(struct kv_tier *t, const struct kv_key *key, uint32_t group,
                         bool from_ram, bool from_disk);
-/* All of them; adds how many to *pages. */
+/* The next kv_tier_forget_all leaves it. */
+void kv_tier_spare(struct kv_tier *t, const struct kv_key *key, uint32_t group);
+/* All but those that are spared; adds how many to *pages. */
 uint64_t kv_tier_forget_all(struct kv_tier *t, bool from_ram, bool from_disk, uint64_t *pages);
 
 /* The path was used: deepest first, so that a child goes before its parent. */

@@ -33,6 +33,7 @@ struct tier_entry {
     bool is_written;        /* the place holds it */
     bool is_touched;        /* used since its record was written */
     bool is_doomed;         /* goes when its order has come back: nobody finds it any more */
+    bool is_spared;         /* by the next kv_tier_forget_all */
 };
 
 struct tier_index {

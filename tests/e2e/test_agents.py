@@ -249,6 +249,25 @@ def test_what_was_dropped_does_not_come_back_with_a_restart(home, tmp_path):
         assert server.get("/v1/cache").json()["models"][0]["ssd"]["checksum_failures"] == 0
 
 
+def test_a_pinned_context_keeps_its_copies_when_all_is_dropped(home, tmp_path):
+    args = ("-model", TINY, "-spill", str(tmp_path / "tier"))
+    with serving(home, *args, env=FLOOR) as server:
+        for name, pin in (("kept", True), ("loose", False)):
+            made = server.post("/v1/contexts", {"model": "llama", "id": name, "pin": pin,
+                                                "system": LONG * 2 + name})
+            assert made.status == 201, made.body
+        assert server.post("/v1/cache/drop", {"tiers": ["ssd"]}).status == 200
+        gone = drop(server)
+        assert gone["pages"] > 0 and drop(server)["pages"] == 0
+    with serving(home, *args, env=FLOOR) as server:
+        wait_until(lambda: server.get("/v1/contexts/kept").json()["location"] == "device", 60)
+        model = server.get("/v1/cache").json()["models"][0]
+        assert model["restored_tokens"] >= made.json()["tokens"] - 64  # its pin was not computed
+        before = model["restored_tokens"]
+        assert fork(server, "chat", "loose")[1][0] < made.json()["tokens"] / 2
+        assert server.get("/v1/cache").json()["models"][0]["restored_tokens"] == before
+
+
 @pytest.mark.parametrize("body, word", [
     ({"agnet": "a"}, b"agnet: unknown"), ({"agent": 1}, b"agent"), ({"agent": ""}, b"agent"),
     ({"tiers": []}, b"tiers"), ({"tiers": ["disk"]}, b"tiers"), ({"tiers": "ssd"}, b"tiers"),

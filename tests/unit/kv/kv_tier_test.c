@@ -568,6 +568,31 @@ static void test_a_forgotten_page_does_not_come_back_after_a_restart(void **stat
     close_world(&w);
 }
 
+static void test_what_is_spared_stays_when_all_is_forgotten(void **state)
+{
+    (void)state;
+    struct world w;
+    struct kv_tier_page p[4];
+    uint64_t pages = 0;
+    open_world(&w, 1);
+    for (uint32_t n = 0; n < 4; n++) {
+        p[n] = page_of(5, n, 0, STR("a"));
+        assert_true(put(&w, &p[n]));
+    }
+    kv_tier_flush(w.tier, 5000);
+    kv_tier_spare(w.tier, &p[0].key, 0);
+    kv_tier_spare(w.tier, &p[1].key, 0);
+    kv_tier_spare(w.tier, &p[1].key, 1); /* not there */
+    assert_int_equal(kv_tier_forget_all(w.tier, true, true, &pages), 2 * PAGE);
+    close_world(&w);
+    open_world(&w, 1);
+    for (uint32_t n = 0; n < 4; n++)
+        assert_int_equal(get(&w, &p[n]), n < 2);
+    assert_int_equal(kv_tier_forget_all(w.tier, true, true, &pages), 2 * PAGE); /* once spared */
+    assert_int_equal(pages, 4);
+    close_world(&w);
+}
+
 static void test_a_page_that_is_read_while_it_is_forgotten_is_read_whole(void **state)
 {
     (void)state;
@@ -689,6 +714,7 @@ int main(void)
         CASE(test_what_only_a_lost_disk_has_can_be_kept_in_ram_again),
         CASE(test_a_flush_stores_every_use_though_the_queue_is_short),
         CASE(test_a_forgotten_page_does_not_come_back_after_a_restart),
+        CASE(test_what_is_spared_stays_when_all_is_forgotten),
         CASE(test_a_page_that_is_read_while_it_is_forgotten_is_read_whole),
         CASE(test_buffers_and_files_are_forgotten_apart),
         CASE(test_a_second_process_is_refused_by_name),
