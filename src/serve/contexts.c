@@ -386,7 +386,8 @@ static bool contexts_read_content(struct contexts *s, const struct context_file 
     return ok;
 }
 
-/* A public one that is not public any more would be nobody's. */
+/* One of scope "" that cache.public does not name is nobody's: it waits on the disk, until it is
+ * named again or its time is over. */
 static bool contexts_on_file(void *ctx, const struct context_file *f)
 {
     struct contexts *s = ctx;
@@ -398,9 +399,13 @@ static bool contexts_on_file(void *ctx, const struct context_file *f)
     struct contexts_new n = {.scope = f->scope, .id = f->id, .model = f->model,
                              .tokens = f->tokens, .cached_tokens = f->cached_tokens,
                              .has_pin = true, .is_pinned = f->is_pinned};
-    if (expires_ms <= now_ms || !dialect_contexts_is_id(f->id) ||
-        (f->scope.len == 0 && !contexts_is_public(s, f->id)))
+    if (expires_ms <= now_ms || !dialect_contexts_is_id(f->id))
         return false;
+    if (f->scope.len == 0 && !contexts_is_public(s, f->id)) {
+        log_warn("contexts: %.*s stays on the disk: cache.public does not name it",
+                 STR_ARG(f->id));
+        return true;
+    }
     arena_init(&a, 8 * f->content.len + ((size_t)1 << 20));
     struct context *c = NULL;
     bool is_read = contexts_read_content(s, f, &a, &rq, &n.content, &e);
