@@ -114,12 +114,24 @@ struct api_tokens {
     const str *pieces;  /* ENCODE: bytes of each token, or NULL */
 };
 
+/* What the whole pages of a prompt are called in tree and tier; pages 0: they are not kept. */
+#define API_PREFIX_KEY_SIZE 32u
+struct api_prefix {
+    uint8_t key[API_PREFIX_KEY_SIZE];
+    uint32_t pages;
+    uint64_t bytes; /* of all the pages that a request behind it reads */
+};
+/* Near to far. */
+enum api_place { API_PLACE_DEVICE, API_PLACE_RAM, API_PLACE_SSD, API_PLACE_NOWHERE,
+                 API_PLACE_COUNT_ };
+
 struct api_usage {
     uint32_t prompt_tokens, cached_tokens, cache_write_tokens;
     uint32_t output_tokens, reasoning_tokens; /* output counts reasoning too; sum of the choices */
     uint32_t draft_accepted_tokens, draft_rejected_tokens;
     uint32_t preemptions; /* how often a choice made way and went on later */
     uint64_t load_ns, queue_ns, prefill_ns, decode_ns;
+    struct api_prefix prefix; /* of a PREFILL */
 };
 
 struct api_finish {

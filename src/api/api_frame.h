@@ -37,7 +37,7 @@
     X(UNPIN, C, LONG) X(STATS, CE, LONG) X(MORE, CE, SHORT)                              \
     X(HELLO, E, SHORT) X(DESCRIBED, E, LONG) X(LOADING, E, SHORT) X(LOADED, E, LONG)      \
     X(BATCH, E, LONG) X(BEAT, E, SHORT) X(FAULT, E, SHORT)                               \
-    X(DROP, C, LONG) X(DROPPED, E, SHORT)
+    X(DROP, C, LONG) X(DROPPED, E, SHORT) X(LOOK, C, LONG) X(LOOKED, E, LONG)
 
 enum api_frame_kind {
     API_FRAME_NONE_, /* 0 is no kind */
@@ -105,6 +105,12 @@ struct api_drop {
 };
 struct api_dropped { uint64_t pages, bytes; };
 
+/* Where the pages of these prefixes lie. */
+struct api_look {
+    const struct api_prefix *prefixes;
+    uint32_t prefixes_count;
+};
+
 enum api_phase {
     API_PHASE_IDLE, API_PHASE_LOADING, API_PHASE_PREFILL, API_PHASE_DECODE, API_PHASE_COUNT_
 };
@@ -158,6 +164,8 @@ struct api_frame {
         str context;               /* UNPIN */
         struct api_drop drop;      /* DROP; id comes back with DROPPED */
         struct api_dropped dropped; /* DROPPED */
+        struct api_look look;      /* LOOK; id comes back with LOOKED */
+        str places;                /* LOOKED: a byte of enum api_place for each */
         str stats;                 /* STATS: "" asks, JSON answers */
         struct api_hello hello;    /* HELLO */
         struct api_model model;    /* DESCRIBED, LOADED */

@@ -362,6 +362,13 @@ static void io_model(struct api_codec *c, struct api_model *m)
     io_u32(c, &m->kv_tokens);
 }
 
+static void io_prefix(struct api_codec *c, struct api_prefix *p)
+{
+    io_raw(c, p->key, sizeof p->key);
+    io_u32(c, &p->pages);
+    io_u64(c, &p->bytes);
+}
+
 static void io_usage(struct api_codec *c, struct api_usage *u)
 {
     uint32_t *const tokens[] = {&u->prompt_tokens, &u->cached_tokens, &u->cache_write_tokens,
@@ -373,6 +380,7 @@ static void io_usage(struct api_codec *c, struct api_usage *u)
         io_u32(c, tokens[i]);
     for (size_t i = 0; i < countof(times); i++)
         io_u64(c, times[i]);
+    io_prefix(c, &u->prefix);
 }
 
 static void io_err(struct api_codec *c, struct err *e)
@@ -533,6 +541,31 @@ static void io_hello(struct api_codec *c, struct api_hello *h)
     io_u32(c, &h->pid);
 }
 
+static void io_drop(struct api_codec *c, struct api_drop *d)
+{
+    io_utf8(c, &d->agent);
+    io_utf8(c, &d->session);
+    io_utf8(c, &d->scope);
+    io_bool(c, &d->has_scope);
+    io_u32(c, &d->from);
+}
+
+static void io_look(struct api_codec *c, struct api_look *l)
+{
+    struct api_prefix *rows = io_list(c, l->prefixes, &l->prefixes_count, sizeof *rows,
+                                      API_PREFIX_KEY_SIZE + 12);
+    l->prefixes = rows;
+    for (uint32_t i = 0; i < l->prefixes_count && (c->out || c->ok); i++)
+        io_prefix(c, &rows[i]);
+}
+
+static void io_places(struct api_codec *c, str *places)
+{
+    io_str(c, places);
+    for (size_t i = 0; !c->out && i < places->len; i++)
+        c->ok = c->ok && (uint8_t)places->p[i] < API_PLACE_COUNT_;
+}
+
 static void io_body(struct api_codec *c, struct api_frame *f)
 {
     switch (f->kind) {
@@ -555,15 +588,17 @@ static void io_body(struct api_codec *c, struct api_frame *f)
         io_utf8(c, &f->context);
         break;
     case API_FRAME_DROP:
-        io_utf8(c, &f->drop.agent);
-        io_utf8(c, &f->drop.session);
-        io_utf8(c, &f->drop.scope);
-        io_bool(c, &f->drop.has_scope);
-        io_u32(c, &f->drop.from);
+        io_drop(c, &f->drop);
         break;
     case API_FRAME_DROPPED:
         io_u64(c, &f->dropped.pages);
         io_u64(c, &f->dropped.bytes);
+        break;
+    case API_FRAME_LOOK:
+        io_look(c, &f->look);
+        break;
+    case API_FRAME_LOOKED:
+        io_places(c, &f->places);
         break;
     case API_FRAME_STATS:
         io_utf8(c, &f->stats);

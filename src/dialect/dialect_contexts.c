@@ -223,6 +223,21 @@ static void put_number(struct json_writer *w, const char *key, int64_t n)
     json_put_i64(w, n);
 }
 
+static const char *place_name(enum api_place place)
+{
+    switch (place) {
+    case API_PLACE_DEVICE:
+        return "device";
+    case API_PLACE_RAM:
+        return "ram";
+    case API_PLACE_SSD:
+        return "ssd";
+    case API_PLACE_NOWHERE: case API_PLACE_COUNT_:
+        break;
+    }
+    return "";
+}
+
 void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_row *row)
 {
     json_open_object(w);
@@ -232,11 +247,9 @@ void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_r
     put_number(w, "tokens", row->tokens);
     put_number(w, "cached_tokens", row->cached_tokens);
     put_number(w, "pages", (row->tokens + API_PAGE_TOKENS - 1) / API_PAGE_TOKENS);
-    json_key_z(w, "location");
-    if (row->is_on_device)
-        json_put_text_z(w, "device");
-    else
-        json_put_null(w);
+    put_number(w, "snapshots", 0); /* no family of this build has recurrent state */
+    json_put_key_u64(w, "bytes", row->bytes);
+    json_put_key_text(w, "location", str_of(place_name(row->place)));
     dialect_write_bool(w, "pinned", row->is_pinned);
     put_number(w, "readers", row->readers);
     put_number(w, "created_at", row->created_s);

@@ -23,7 +23,9 @@ struct dialect_contexts_row {
     str id, model;
     uint32_t tokens, cached_tokens, readers;
     int64_t created_s, used_s, expires_s; /* Unix */
-    bool is_pinned, is_on_device;
+    uint64_t bytes;       /* of its pages; 0: not told yet */
+    enum api_place place; /* NOWHERE: not told, or some of it would be computed again */
+    bool is_pinned;
 };
 
 struct dialect_contexts_state {

@@ -17,6 +17,7 @@
 #include "engine/engine_stats.h"
 #include "engine/engine_tier.h"
 #include "engine/sched_drop.h"
+#include "engine/sched_look.h"
 
 #define HOST_READ_SIZE 65536
 #define HOST_BEAT_NS (ENGINE_HOST_BEAT_MS * INT64_C(1000000))
@@ -311,6 +312,17 @@ static void host_drop(struct host *h, const struct api_frame *f)
     h->stats_ns = 0; /* the figures have changed without a step */
 }
 
+static void host_look(struct host *h, const struct api_frame *f, struct arena *a)
+{
+    struct api_frame answer = {.kind = API_FRAME_LOOKED, .id = f->id};
+    const struct api_look *l = &f->look;
+    bool is_known = h->is_loaded &&
+                    sched_look(&h->sched, l->prefixes, l->prefixes_count, a, &answer.places);
+    if (!is_known)
+        answer.places = STR(""); /* nobody can tell */
+    host_send(h, &answer, false, 0);
+}
+
 /* Unasked, as BEAT: when something was computed since, at most twice a second or before a rest. */
 static void host_tell_stats(struct host *h, bool is_idle)
 {
@@ -361,9 +373,13 @@ static bool host_obey(struct host *h, const struct api_frame *f, struct arena *a
     case API_FRAME_DROP:
         host_drop(h, f);
         return true;
+    case API_FRAME_LOOK:
+        host_look(h, f, a);
+        return true;
     case API_FRAME_NONE_: case API_FRAME_SUBMIT: case API_FRAME_MORE: case API_FRAME_HELLO:
     case API_FRAME_DESCRIBED: case API_FRAME_LOADING: case API_FRAME_LOADED: case API_FRAME_BATCH:
-    case API_FRAME_BEAT: case API_FRAME_FAULT: case API_FRAME_DROPPED: case API_FRAME_COUNT_:
+    case API_FRAME_BEAT: case API_FRAME_FAULT: case API_FRAME_DROPPED: case API_FRAME_LOOKED:
+    case API_FRAME_COUNT_:
         break;
     }
     return true;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "engine/sched_look.h"
+
 #define SCHED_TOLD_TOKENS 256u /* a prompt of so many is told of: its first token is not near */
 #define SCHED_PROGRESS_MS 250
 #define SCHED_EVENTS_OWN  (API_NOTES_MAX * 3 + 8) /* of one batch beside what a sequence says */
@@ -223,26 +225,31 @@ static void sched_fail(struct sched *s, struct job *j, const struct err *why)
     sched_refuse(s, j, &(struct api_error){.err = *why});
 }
 
-static void sched_keep_last(struct sched *s, struct seq *q)
+static uint32_t sched_keep_last(struct sched *s, struct seq *q)
 {
     uint32_t node = sched_keep(s, q, true);
     if (node != KV_NODE_NONE)
         kv_trie_weigh(s->o.trie, node,
                       sched_policy_weight(q->done, q->job->rq.session.len > 0));
+    return node;
 }
 
 /* Adds USAGE and DONE behind what the last step said; frees the job with its last choice. */
 static void sched_done(struct sched *s, struct seq *q)
 {
     struct job *j = q->job;
-    if (q->slot != SEQ_SLOT_NONE)
-        sched_keep_last(s, q);
+    struct api_usage *usage;
+    uint32_t node = q->slot == SEQ_SLOT_NONE ? KV_NODE_NONE : sched_keep_last(s, q);
     j->choices_left--;
     j->output_tokens += q->used_count;
     j->reasoning_tokens += q->think_count;
     j->preemptions += q->preempted_count;
-    if (j->choices_left == 0)
-        sched_usage(s, j, &sched_event(s, API_EVENT_USAGE)->usage);
+    if (j->choices_left == 0) {
+        usage = &sched_event(s, API_EVENT_USAGE)->usage;
+        sched_usage(s, j, usage);
+        if (j->rq.kind == API_KIND_PREFILL)
+            sched_look_name(s, node, &usage->prefix);
+    }
     sched_event(s, API_EVENT_DONE)->done = (struct api_finish){q->done, q->stop};
     sched_emit(s, j, q);
     if (j->choices_left == 0)

@@ -124,6 +124,24 @@ bool kv_tier_has(const struct kv_tier *t, const struct kv_key *key, uint32_t gro
     return i != KV_TIER_NONE && kv_tier_can_read(t, &t->index.entries[i]);
 }
 
+enum kv_tier_where kv_tier_where(const struct kv_tier *t, const struct kv_key *key, uint32_t group)
+{
+    uint32_t i = tier_index_find(&t->index, key, group);
+    if (i == KV_TIER_NONE || !kv_tier_can_read(t, &t->index.entries[i]))
+        return KV_TIER_NOWHERE;
+    bool is_in_ram = t->o.keeps_ram && t->index.entries[i].buffer != KV_TIER_NONE;
+    return is_in_ram ? KV_TIER_IN_RAM : KV_TIER_ON_DISK;
+}
+
+bool kv_tier_above(const struct kv_tier *t, const struct kv_key *key, uint32_t group,
+                   struct kv_key *parent)
+{
+    uint32_t i = tier_index_find(&t->index, key, group);
+    if (i != KV_TIER_NONE)
+        *parent = t->index.entries[i].parent;
+    return i != KV_TIER_NONE;
+}
+
 /* --- buffers ------------------------------------------------------------------------------- */
 
 static void kv_tier_set_state(struct kv_tier *t, struct tier_buffer *b, enum tier_state state)

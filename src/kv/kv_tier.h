@@ -64,6 +64,14 @@ struct kv_tier_page {
 /* Whether the page is, or is being, kept. Counts as no use. */
 bool kv_tier_has(const struct kv_tier *t, const struct kv_key *key, uint32_t group);
 
+/* Where it would be read from; a page on its way to a file is on the disk already. */
+enum kv_tier_where { KV_TIER_NOWHERE, KV_TIER_IN_RAM, KV_TIER_ON_DISK };
+enum kv_tier_where kv_tier_where(const struct kv_tier *t, const struct kv_key *key,
+                                 uint32_t group);
+/* The key of the page before it. False: this one is not there. */
+bool kv_tier_above(const struct kv_tier *t, const struct kv_key *key, uint32_t group,
+                   struct kv_key *parent);
+
 /* A buffer of page_size[group] bytes for a page that is not there: the caller fills it and calls
  * kv_tier_put_end before anything else of the tier. NULL: it is there already, no buffer is free
  * (the disk is slower than we are), or the tier is off. */

@@ -62,6 +62,13 @@ static void context_file_put_json(struct json_writer *w, const struct context_fi
     }
     json_key_z(w, "pinned");
     json_put_bool(w, f->is_pinned);
+    if (f->prefix.pages) {
+        char key[2 * API_PREFIX_KEY_SIZE + 1];
+        digest_hex(key, f->prefix.key, sizeof f->prefix.key);
+        json_put_key_text(w, "prefix", str_of(key));
+        json_put_key_u64(w, "pages", f->prefix.pages);
+    }
+    json_put_key_u64(w, "bytes", f->prefix.bytes);
     json_key_z(w, "content");
     json_put_raw(w, f->content);
     json_close_object(w);
@@ -113,6 +120,29 @@ static bool context_file_number(struct json root, const char *key, int64_t max, 
            err_set(e, ERR_FORMAT, "context: %s: no number up to %lld", key, (long long)max);
 }
 
+/* What older programs did not write: then a next prefill tells it. */
+static bool context_file_prefix(struct json root, struct api_prefix *out, struct arena *a,
+                                struct err *e)
+{
+    struct json key = json_member(root, "prefix"), size = json_member(root, "bytes");
+    int64_t pages = 0, bytes = 0;
+    *out = (struct api_prefix){.pages = 0};
+    if (json_kind(size) != JSON_KIND_ABSENT &&
+        !context_file_number(root, "bytes", INT64_MAX, &bytes, e))
+        return false;
+    out->bytes = (uint64_t)bytes;
+    if (json_kind(key) == JSON_KIND_ABSENT)
+        return true;
+    if (json_kind(key) != JSON_KIND_STRING ||
+        !digest_unhex(out->key, sizeof out->key, json_text(key, a)))
+        return err_set(e, ERR_FORMAT, "context: prefix: %u hex digits expected",
+                       2 * API_PREFIX_KEY_SIZE);
+    if (!context_file_number(root, "pages", UINT32_MAX, &pages, e))
+        return false;
+    out->pages = (uint32_t)pages;
+    return true;
+}
+
 bool context_file_read(struct context_file *out, str bytes, struct arena *a, struct err *e)
 {
     const struct json_options o = {.depth_max = DEPTH_MAX};
@@ -135,6 +165,8 @@ bool context_file_read(struct context_file *out, str bytes, struct arena *a, str
     if (!json_bool(json_member(root, "pinned"), &out->is_pinned) ||
         json_kind(json_member(root, "content")) != JSON_KIND_OBJECT)
         return err_set(e, ERR_FORMAT, "context: pinned or content is missing");
+    if (!context_file_prefix(root, &out->prefix, a, e))
+        return false;
     out->tokens = (uint32_t)tokens;
     out->cached_tokens = (uint32_t)cached;
     out->content = json_raw(json_member(root, "content"));

@@ -15,9 +15,8 @@
 #ifndef SHOAL_SERVE_CONTEXT_FILE_H
 #define SHOAL_SERVE_CONTEXT_FILE_H
 
-#include "base/arena.h"
+#include "api/api_event.h"
 #include "base/buf.h"
-#include "base/err.h"
 
 #define CONTEXT_FILE_VERSION 1u
 #define CONTEXT_FILE_HEADER 40u
@@ -30,6 +29,7 @@ struct context_file {
     uint32_t tokens, cached_tokens;
     int64_t created_s, used_s, expires_s; /* Unix */
     bool is_pinned;
+    struct api_prefix prefix; /* pages 0: not known */
 };
 
 /* False: out has no room. */

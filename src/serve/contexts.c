@@ -4,39 +4,13 @@
 #include <string.h>
 
 #include "base/chrono.h"
-#include "base/list.h"
 #include "base/log.h"
 #include "serve/contexts_disk.h"
+#include "serve/contexts_state.h"
 #include "serve/exchange.h"
 #include "serve/models_leg.h"
-#include "serve/pins.h"
 
 #define CONTEXTS_TICK_MS 500
-
-struct context {
-    struct list link;   /* not linked: deleted */
-    struct arena names; /* scope, id, model, content */
-    struct arena arena; /* rq's, once saved */
-    struct api_request rq; /* that prefills it */
-    struct pin pin;
-    str scope, id, model, content;
-    uint32_t holds, readers; /* prefills for it; requests that it stands before */
-    uint32_t tokens, cached_tokens;
-    int64_t created_s, used_s, expires_s; /* Unix, as they are told */
-    int64_t expires_ms;
-    bool is_saved, was_pinned; /* was_pinned: a child may have a pin of it */
-};
-
-struct contexts {
-    struct contexts_options o;
-    struct list all; /* by age */
-    uint32_t count;
-    size_t size;
-    struct pins pins;
-    struct loop_timer tick; /* runs while anything is pinned */
-    bool has_tick;
-    struct contexts_disk *disk; /* NULL: nothing survives a restart */
-};
 
 static void contexts_on_tick(void *ctx);
 static void contexts_load(struct contexts *s);
@@ -83,7 +57,7 @@ static void contexts_unpin(struct context *c)
 static void contexts_free(struct contexts *s, struct context *c)
 {
     s->count--;
-    s->size -= c->content.len;
+    s->size -= c->size;
     list_remove(&c->link);
     contexts_unpin(c);
     arena_deinit(&c->arena);
@@ -96,23 +70,25 @@ void contexts_close(struct contexts *s)
     struct list *first;
     if (!s)
         return;
+    contexts_disk_close(s->disk); /* first: what it writes are views */
+    s->disk = NULL;
     while ((first = list_first(&s->all))) {
         struct context *c = list_item(first, struct context, link);
-        must(c->holds == 0 && c->readers == 0);
+        must(c->holds == 0 && c->readers == 0 && c->writes == 0);
         contexts_free(s, c);
     }
     must(s->count == 0);
     if (s->has_tick)
         loop_timer_close(&s->tick);
-    contexts_disk_close(s->disk);
     free(s);
 }
 
-/* What nobody needs any more: not being saved, not saved or not to be found, not read. */
+/* What nobody needs any more: not being saved, not saved or not to be found, not read, not being
+ * written. */
 static void contexts_sweep_one(struct contexts *s, struct context *c)
 {
     bool is_found = c->is_saved && !list_is_empty(&c->link);
-    if (c->holds == 0 && c->readers == 0 && !is_found)
+    if (c->holds == 0 && c->readers == 0 && c->writes == 0 && !is_found)
         contexts_free(s, c);
 }
 
@@ -181,7 +157,7 @@ static bool contexts_check_room(const struct contexts *s, const struct contexts_
         const struct context *c = list_item(at, struct context, link);
         if (str_eq(exchange_scope_root(c->scope), exchange_scope_root(n->scope))) {
             count++; /* a salt makes no room */
-            size += c->content.len;
+            size += c->size;
         }
     }
     if (count >= CONTEXTS_SCOPE_MAX || s->count >= CONTEXTS_MAX)
@@ -197,18 +173,26 @@ static bool contexts_check_room(const struct contexts *s, const struct contexts_
     return true;
 }
 
+static void contexts_link(struct contexts *s, struct context *c)
+{
+    c->number = ++s->last;
+    list_push_last(&s->all, &c->link);
+}
+
 static struct context *contexts_add(struct contexts *s, const struct contexts_new *n)
 {
     struct context *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    size_t size = n->scope.len + n->id.len + n->model.len + n->content.len;
+    size_t size = n->scope.len + n->id.len + n->model.len;
     arena_init(&c->names, size * 2 + 4096);
     arena_init(&c->arena, 0);
     c->scope = arena_copy(&c->names, n->scope);
     c->id = arena_copy(&c->names, n->id);
     c->model = arena_copy(&c->names, n->model);
-    c->content = arena_copy(&c->names, n->content);
+    c->size = n->content.len;
+    c->sum = digest_xxh3_128(n->content, 0);
+    c->place = API_PLACE_NOWHERE;
     list_init(&c->link);
     pins_init_pin(&s->pins, &c->pin, c->model);
     if (c->names.is_full) {
@@ -216,10 +200,22 @@ static struct context *contexts_add(struct contexts *s, const struct contexts_ne
         free(c);
         return NULL;
     }
-    list_push_last(&s->all, &c->link);
+    contexts_link(s, c);
     s->count++;
-    s->size += c->content.len;
+    s->size += c->size;
     return c;
+}
+
+/* Before one is saved its bytes are another request's: their sum stands for them. */
+static bool contexts_is_same(const struct context *c, const struct contexts_new *n)
+{
+    struct digest_128 sum;
+    if (c->size != n->content.len || !str_eq(c->model, n->model))
+        return false;
+    if (c->is_saved)
+        return str_eq(c->content, n->content);
+    sum = digest_xxh3_128(n->content, 0);
+    return sum.low == c->sum.low && sum.high == c->sum.high;
 }
 
 bool contexts_begin(struct contexts *s, const struct contexts_new *n, int64_t now_ms,
@@ -227,7 +223,7 @@ bool contexts_begin(struct contexts *s, const struct contexts_new *n, int64_t no
 {
     contexts_sweep(s, now_ms);
     struct context *c = contexts_find(s, n->scope, n->id, false);
-    if (c && (!str_eq(c->content, n->content) || !str_eq(c->model, n->model)))
+    if (c && !contexts_is_same(c, n))
         return api_error_set(e, ERR_REQUEST, "conflict", STR("id"),
                              "id: %.*s is a context with other content", STR_ARG(n->id));
     *is_known = c && c->is_saved;
@@ -252,9 +248,8 @@ static struct context *contexts_find_salted(struct contexts *s, str key_scope, s
     return NULL;
 }
 
-/* To be changed, or only to be read. */
-static struct context *contexts_seen(struct contexts *s, const struct contexts_asker *who, str id,
-                                     bool is_change, int64_t now_ms)
+struct context *contexts_seen(struct contexts *s, const struct contexts_asker *who, str id,
+                              bool is_change, int64_t now_ms)
 {
     contexts_sweep(s, now_ms);
     struct context *c = is_change ? contexts_find(s, who->scope, id, false)
@@ -295,25 +290,29 @@ static void contexts_row_of(const struct context *c, struct dialect_contexts_row
 {
     *out = (struct dialect_contexts_row){
         .id = c->id, .model = c->model, .tokens = c->tokens, .cached_tokens = c->cached_tokens,
-        .readers = c->readers, .is_pinned = pins_is_on(&c->pin),
-        .is_on_device = pins_is_there(&c->pin), .created_s = c->created_s, .used_s = c->used_s,
-        .expires_s = c->expires_s};
+        .readers = c->readers, .is_pinned = pins_is_on(&c->pin), .bytes = c->prefix.bytes,
+        .place = pins_is_there(&c->pin) ? API_PLACE_DEVICE : c->place,
+        .created_s = c->created_s, .used_s = c->used_s, .expires_s = c->expires_s};
 }
 
 void contexts_row(const struct context *c, const struct contexts_new *n,
                   struct dialect_contexts_row *out)
 {
     contexts_row_of(c, out);
-    if (n->tokens) {
+    if (n->tokens) { /* a moment ago */
         out->tokens = n->tokens;
         out->cached_tokens = n->cached_tokens;
+        out->bytes = n->prefix.bytes;
+        out->place = n->prefix.pages ? API_PLACE_DEVICE : API_PLACE_NOWHERE;
     }
     out->created_s = c->is_saved ? c->created_s : n->unix_ms / 1000;
     out->used_s = n->unix_ms / 1000;
     if (n->ttl_ms)
         out->expires_s = (n->unix_ms + n->ttl_ms) / 1000;
     if (n->has_pin)
-        out->is_pinned = out->is_on_device = n->is_pinned;
+        out->is_pinned = n->is_pinned;
+    if (n->has_pin && n->is_pinned)
+        out->place = API_PLACE_DEVICE;
 }
 
 /* Its views are in the context's memory; what belonged to the connection is not kept. */
@@ -350,15 +349,38 @@ static void contexts_set_pin(struct contexts *s, struct context *c, const struct
 
 /* --- over a restart ------------------------------------------------------------------------ */
 
-static void contexts_store(struct contexts *s, const struct context *c)
+struct contexts_write {
+    struct contexts *s;
+    struct context *c;
+};
+
+static void contexts_on_written(void *ctx)
 {
+    struct contexts_write w = *(struct contexts_write *)ctx;
+    free(ctx);
+    must(w.c->writes > 0);
+    w.c->writes--;
+    contexts_sweep_one(w.s, w.c);
+}
+
+/* Its texts are lent to the thread that writes, which may take its time for them. */
+static void contexts_store(struct contexts *s, struct context *c)
+{
+    struct contexts_write *w;
     const struct context_file f = {
         .scope = c->scope, .id = c->id, .model = c->model, .content = c->content,
         .tokens = c->tokens, .cached_tokens = c->cached_tokens,
         .created_s = c->created_s, .used_s = c->used_s, .expires_s = c->expires_s,
-        .is_pinned = pins_is_on(&c->pin)};
-    if (s->disk && !list_is_empty(&c->link))
-        contexts_disk_put(s->disk, &f);
+        .is_pinned = pins_is_on(&c->pin), .prefix = c->prefix};
+    if (!s->disk || list_is_empty(&c->link))
+        return;
+    if (!(w = malloc(sizeof *w))) {
+        log_warn("contexts: no memory to write the file of one");
+        return;
+    }
+    *w = (struct contexts_write){s, c};
+    c->writes++;
+    contexts_disk_put(s->disk, &f, contexts_on_written, w);
 }
 
 /* Read as if it had just been sent. False: ERR_LIMIT, there was no memory to tell; or what was a
@@ -420,6 +442,8 @@ static bool contexts_on_file(void *ctx, const struct context_file *f)
         return stays;
     }
     c->arena = a;
+    c->content = n.content;
+    c->prefix = f->prefix;
     contexts_keep(c, &rq);
     c->is_saved = true;
     c->tokens = f->tokens;
@@ -445,14 +469,16 @@ void contexts_end(struct contexts *s, struct context *c, const struct contexts_n
 {
     if (!c->is_saved) {
         c->arena = *a;
+        c->content = n->content;
         arena_init(a, 0);
         contexts_keep(c, rq);
         c->created_s = n->unix_ms / 1000;
         c->is_saved = true;
     }
     if (list_is_empty(&c->link) && !contexts_find(s, c->scope, c->id, false))
-        list_push_last(&s->all, &c->link); /* deleted meanwhile: it is asked for again */
+        contexts_link(s, c); /* deleted meanwhile: it is asked for again */
     if (n->tokens) { /* else nothing was computed */
+        c->prefix = n->prefix;
         c->tokens = n->tokens;
         c->cached_tokens = n->cached_tokens;
         c->used_s = n->unix_ms / 1000;
@@ -563,6 +589,13 @@ void contexts_leave(struct contexts *s, struct context *c)
 
 /* --- for paths ----------------------------------------------------------------------------- */
 
+bool contexts_is_listed(const struct context *c, const struct contexts_asker *who)
+{
+    bool is_seen = who->is_admin || c->scope.len == 0 ||
+                   str_eq(exchange_scope_root(c->scope), who->scope);
+    return c->is_saved && is_seen;
+}
+
 void contexts_write(struct contexts *s, const struct contexts_asker *who, int64_t now_ms,
                     struct buf *out)
 {
@@ -577,9 +610,7 @@ void contexts_write(struct contexts *s, const struct contexts_asker *who, int64_
     json_open_array(&w);
     list_each (at, &s->all) {
         const struct context *c = list_item(at, struct context, link);
-        bool is_seen = who->is_admin || c->scope.len == 0 ||
-                       str_eq(exchange_scope_root(c->scope), who->scope);
-        if (!c->is_saved || !is_seen)
+        if (!contexts_is_listed(c, who))
             continue;
         contexts_row_of(c, &row);
         dialect_contexts_put(&w, &row);

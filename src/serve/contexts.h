@@ -50,10 +50,12 @@ bool contexts_is_public(const struct contexts *s, str id);
 /* --- one is saved --- */
 
 struct contexts_new {
-    str scope, id, model, content; /* copied; model: its own name */
+    str scope, id, model;           /* copied; model: its own name */
+    str content;                    /* its end: in the memory that is taken over */
     int64_t ttl_ms;                 /* 0: as it was */
     int64_t unix_ms;                /* when its prefill was done; not used by begin, as all below */
     uint32_t tokens, cached_tokens; /* by the prefill */
+    struct api_prefix prefix;       /* ... what its pages are called */
     bool has_pin, is_pinned;        /* has_pin: the prefill was, or was not, one of its pin */
 };
 /* A prefill for it begins: *out is held until contexts_end. *is_known: it was saved before, with

@@ -17,6 +17,7 @@
 
 #define LOCK_NAME "lock"
 #define NEW_END ".new"
+#define FILE_AROUND 256u /* about what stands around a content */
 #define PARSE_MAX (5 * CONTEXT_FILE_SIZE_MAX + ((size_t)1 << 20))
 
 struct contexts_disk {
@@ -31,7 +32,9 @@ struct contexts_disk_job {
     struct contexts_disk *d;
     char name[CONTEXT_FILE_NAME_SIZE];
     bool is_remove;
-    struct buf bytes;
+    struct context_file file; /* texts are the caller's, until on_done */
+    void (*on_done)(void *ctx);
+    void *ctx;
     size_t size; /* counted as waiting */
 };
 
@@ -205,7 +208,8 @@ void contexts_disk_load(struct contexts_disk *d, uint32_t files_max,
 
 /* --- writing: the thread ------------------------------------------------------------------- */
 
-static bool contexts_disk_replace(const struct contexts_disk_job *j, struct err *e)
+static bool contexts_disk_replace(const struct contexts_disk_job *j, const struct buf *bytes,
+                                  struct err *e)
 {
     const struct contexts_disk *d = j->d;
     char fresh[CONTEXT_FILE_NAME_SIZE + sizeof NEW_END];
@@ -213,7 +217,7 @@ static bool contexts_disk_replace(const struct contexts_disk_job *j, struct err 
     int fd = openat(d->dir, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_set_errno(e, errno, "%s/%s", d->path, fresh);
-    bool ok = file_write_all(fd, buf_view(&j->bytes), e);
+    bool ok = file_write_all(fd, buf_view(bytes), e);
     if (ok && fdatasync(fd) != 0)
         ok = err_set_errno(e, errno, "%s/%s", d->path, fresh);
     close(fd);
@@ -224,12 +228,24 @@ static bool contexts_disk_replace(const struct contexts_disk_job *j, struct err 
     return ok;
 }
 
+/* Bytes and sum of a large one take their time, too. */
+static bool contexts_disk_write(const struct contexts_disk_job *j, struct err *e)
+{
+    struct buf bytes;
+    buf_init(&bytes, j->file.content.len + CONTEXT_FILE_MORE);
+    bool ok = context_file_write(&bytes, &j->file) ||
+              err_set(e, ERR_MEMORY, "no memory for %zu bytes", j->file.content.len);
+    ok = ok && contexts_disk_replace(j, &bytes, e);
+    buf_deinit(&bytes);
+    return ok;
+}
+
 static void contexts_disk_run(void *ctx)
 {
     const struct contexts_disk_job *j = ctx;
     struct err e;
     if (!j->is_remove) {
-        if (!contexts_disk_replace(j, &e))
+        if (!contexts_disk_write(j, &e))
             log_warn("contexts: one will not be there after a restart: %s", e.text);
     } else if (unlinkat(j->d->dir, j->name, 0) != 0 && errno != ENOENT) {
         log_warn("contexts: %s/%s stays: error %d", j->d->path, j->name, errno);
@@ -240,50 +256,58 @@ static void contexts_disk_done(void *ctx)
 {
     struct contexts_disk_job *j = ctx;
     j->d->waiting -= j->size;
-    buf_deinit(&j->bytes);
+    if (j->on_done)
+        j->on_done(j->ctx);
     free(j);
 }
 
 /* --- writing: the loop --------------------------------------------------------------------- */
 
-static void contexts_disk_order(struct contexts_disk *d, str scope, str id,
-                                const struct context_file *f)
+/* *made: as it was ordered; its memory is taken in any case. */
+static bool contexts_disk_order(struct contexts_disk *d, const struct contexts_disk_job *made,
+                                str scope, str id, struct err *e)
 {
-    struct err e;
-    struct contexts_disk_job *j = calloc(1, sizeof *j);
-    bool ok = j || err_set(&e, ERR_MEMORY, "no memory");
+    struct contexts_disk_job *j = malloc(sizeof *j);
     if (!j)
-        goto done;
+        return err_set(e, ERR_MEMORY, "no memory");
+    *j = *made;
     j->d = d;
-    j->is_remove = !f;
-    buf_init(&j->bytes, f ? f->content.len + CONTEXT_FILE_MORE : 0);
-    ok = context_file_name(j->name, scope, id, &e);
-    if (ok && f && !context_file_write(&j->bytes, f))
-        ok = err_set(&e, ERR_MEMORY, "no memory for %zu bytes", f->content.len);
-    if (ok && j->bytes.len > CONTEXTS_DISK_WAITING_MAX - d->waiting)
-        ok = err_set(&e, ERR_LIMIT, "%zu bytes wait to be written", d->waiting);
+    bool ok = context_file_name(j->name, scope, id, e);
+    if (ok && j->size > CONTEXTS_DISK_WAITING_MAX - d->waiting)
+        ok = err_set(e, ERR_LIMIT, "%zu bytes wait to be written", d->waiting);
     if (ok && !workers_run(d->workers, &(struct workers_job){contexts_disk_run,
                                                              contexts_disk_done, j}))
-        ok = err_set(&e, ERR_LIMIT, "%u are under way", CONTEXTS_DISK_JOBS);
-done:
-    if (ok) {
-        j->size = j->bytes.len;
+        ok = err_set(e, ERR_LIMIT, "%u are under way", CONTEXTS_DISK_JOBS);
+    if (ok)
         d->waiting += j->size;
-        return;
-    }
-    log_warn("contexts: the file of one is not brought up to date: %s", e.text);
-    if (j)
-        contexts_disk_done(j);
+    else
+        free(j);
+    return ok;
 }
 
-void contexts_disk_put(struct contexts_disk *d, const struct context_file *f)
+static void contexts_disk_failed(const struct err *why)
 {
-    contexts_disk_order(d, f->scope, f->id, f);
+    log_warn("contexts: the file of one is not brought up to date: %s", why->text);
+}
+
+void contexts_disk_put(struct contexts_disk *d, const struct context_file *f,
+                       void (*on_done)(void *ctx), void *ctx)
+{
+    struct err e;
+    const struct contexts_disk_job made = {.file = *f, .on_done = on_done, .ctx = ctx,
+                                           .size = f->content.len + FILE_AROUND};
+    if (contexts_disk_order(d, &made, f->scope, f->id, &e))
+        return;
+    contexts_disk_failed(&e);
+    if (on_done)
+        on_done(ctx);
 }
 
 void contexts_disk_remove(struct contexts_disk *d, str scope, str id)
 {
-    contexts_disk_order(d, scope, id, NULL);
+    struct err e;
+    if (!contexts_disk_order(d, &(struct contexts_disk_job){.is_remove = true}, scope, id, &e))
+        contexts_disk_failed(&e);
 }
 
 /* --- cleaning ------------------------------------------------------------------------------ */

@@ -9,7 +9,7 @@
  *            carried out one after another. A second server that shares DIR keeps its own
  *            contexts in memory alone, and says so.
  *
- *     put, remove --copy--> thread: NAME.new, fdatasync, rename | unlink
+ *     put, remove --> thread: bytes and their sum, NAME.new, fdatasync, rename | unlink
  *
  * Thread:    the loop's; opening reads the files and blocks, closing waits for the thread.
  * Limits:    CONTEXTS_DISK_JOBS orders and CONTEXTS_DISK_WAITING_MAX bytes at once: a disk that is
@@ -36,8 +36,10 @@ void contexts_disk_close(struct contexts_disk *d); /* NULL is allowed */
 void contexts_disk_load(struct contexts_disk *d, uint32_t files_max,
                         bool (*on_file)(void *ctx, const struct context_file *f), void *ctx);
 
-/* What cannot be kept is logged: the context lives until the server stops. */
-void contexts_disk_put(struct contexts_disk *d, const struct context_file *f);
+/* f's texts are lent until on_done, from the loop: perhaps before this returns. What cannot be kept
+ * is logged: the context lives until the server stops. */
+void contexts_disk_put(struct contexts_disk *d, const struct context_file *f,
+                       void (*on_done)(void *ctx), void *ctx);
 void contexts_disk_remove(struct contexts_disk *d, str scope, str id);
 
 /* Deletes all, and adds up their bytes. ERR_LIMIT: a server uses them. */

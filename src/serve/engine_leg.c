@@ -121,6 +121,12 @@ static void engine_leg_dropped(struct engine_leg_drop *d, const struct api_dropp
     d->on_done(d->ctx, dropped);
 }
 
+static void engine_leg_looked(struct engine_leg_look *k, str places)
+{
+    list_remove(&k->link);
+    k->on_done(k->ctx, places);
+}
+
 static void engine_leg_drop_child(struct engine_leg *l)
 {
     pipe_close(l->pipe);
@@ -129,6 +135,8 @@ static void engine_leg_drop_child(struct engine_leg *l)
     proc_close(&l->proc);
     while (!list_is_empty(&l->drops))
         engine_leg_dropped(list_item(list_first(&l->drops), struct engine_leg_drop, link), NULL);
+    while (!list_is_empty(&l->looks))
+        engine_leg_looked(list_item(list_first(&l->looks), struct engine_leg_look, link), STR(""));
     list_each (link, &l->requests)
         list_item(link, struct engine_leg_request, link)->is_submitted = false;
 }
@@ -325,6 +333,17 @@ static void engine_leg_on_dropped(struct engine_leg *l, const struct api_frame *
     }
 }
 
+static void engine_leg_on_looked(struct engine_leg *l, const struct api_frame *f)
+{
+    list_each (link, &l->looks) {
+        struct engine_leg_look *k = list_item(link, struct engine_leg_look, link);
+        if (k->id != f->id)
+            continue;
+        engine_leg_looked(k, f->places);
+        return;
+    }
+}
+
 static bool engine_leg_obey(struct engine_leg *l, const struct api_frame *f, struct arena *a,
                             struct err *e)
 {
@@ -354,10 +373,13 @@ static bool engine_leg_obey(struct engine_leg *l, const struct api_frame *f, str
     case API_FRAME_DROPPED:
         engine_leg_on_dropped(l, f);
         return true;
+    case API_FRAME_LOOKED:
+        engine_leg_on_looked(l, f);
+        return true;
     case API_FRAME_DESCRIBED: case API_FRAME_NONE_: case API_FRAME_DESCRIBE:
     case API_FRAME_LOAD: case API_FRAME_DRAIN: case API_FRAME_EXIT: case API_FRAME_SUBMIT:
     case API_FRAME_CANCEL: case API_FRAME_CREDIT: case API_FRAME_HOLD: case API_FRAME_UNPIN:
-    case API_FRAME_DROP: case API_FRAME_MORE: case API_FRAME_COUNT_:
+    case API_FRAME_DROP: case API_FRAME_LOOK: case API_FRAME_MORE: case API_FRAME_COUNT_:
         break;
     }
     return true;
@@ -544,7 +566,7 @@ void engine_leg_unpin(struct engine_leg *l, str name)
 
 bool engine_leg_drop(struct engine_leg *l, const struct api_drop *what, struct engine_leg_drop *d)
 {
-    struct api_frame f = {.kind = API_FRAME_DROP, .id = ++l->last_drop, .drop = *what};
+    struct api_frame f = {.kind = API_FRAME_DROP, .id = ++l->last_ask, .drop = *what};
     struct err ignored; /* a child that is gone has nothing to give up */
     if (!l->pipe || l->state != API_HEALTH_READY ||
         !engine_leg_send(l, PIPE_DATA, &f, &ignored))
@@ -553,6 +575,18 @@ bool engine_leg_drop(struct engine_leg *l, const struct api_drop *what, struct e
         d->id = f.id;
         list_push_last(&l->drops, &d->link);
     }
+    return true;
+}
+
+bool engine_leg_look(struct engine_leg *l, const struct api_look *what, struct engine_leg_look *k)
+{
+    struct api_frame f = {.kind = API_FRAME_LOOK, .id = ++l->last_ask, .look = *what};
+    struct err ignored; /* a child that is gone has nothing */
+    if (!l->pipe || l->state != API_HEALTH_READY ||
+        !engine_leg_send(l, PIPE_DATA, &f, &ignored))
+        return false;
+    k->id = f.id;
+    list_push_last(&l->looks, &k->link);
     return true;
 }
 
@@ -620,6 +654,7 @@ static bool engine_leg_init(struct engine_leg *l, const struct engine_leg_option
     l->proc = (struct proc){.pidfd = -1, .fd = -1};
     list_init(&l->requests);
     list_init(&l->drops);
+    list_init(&l->looks);
     map_init(&l->by_id, o->requests_max);
     buf_init(&l->out, ENGINE_LEG_QUEUE_MAX);
     buf_init(&l->stats, ENGINE_LEG_STATS_MAX);

@@ -74,6 +74,18 @@ struct engine_leg_drop {
 BASE_USE_RESULT bool engine_leg_drop(struct engine_leg *l, const struct api_drop *what,
                                      struct engine_leg_drop *d);
 
+/* Where the pages of prefixes lie, as the child is asked; the caller's memory, as above. places: a
+ * byte of enum api_place for each, in order; "": nobody can tell. */
+struct engine_leg_look {
+    struct list link;
+    uint64_t id;
+    void (*on_done)(void *ctx, str places);
+    void *ctx;
+};
+/* False: there is no child that serves. */
+BASE_USE_RESULT bool engine_leg_look(struct engine_leg *l, const struct api_look *what,
+                                     struct engine_leg_look *k);
+
 /* Other limits of standing still, from now on. */
 void engine_leg_set_stalls(struct engine_leg *l, int64_t engine_ms, int64_t load_ms);
 /* Bytes of the load so far; total 0: not known yet. */

@@ -59,7 +59,8 @@ struct engine_leg {
     struct engine_leg_counts counts;
     struct buf stats;   /* JSON, of the child that there is */
     struct list drops;  /* engine_leg_drop that wait for the child's word */
-    uint64_t last_drop;
+    struct list looks;  /* engine_leg_look, likewise */
+    uint64_t last_ask;  /* id of either */
     int64_t moved_ms;   /* when progress was seen last */
     int64_t heard_ms;   /* when a frame came last */
     int64_t healthy_ms; /* progress since the last start */

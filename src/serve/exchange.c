@@ -64,7 +64,8 @@ uint32_t exchange_set_count(const struct exchange_set *s) { return s->count; }
 static struct contexts_new exchange_context(const struct exchange *x)
 {
     const struct dialect_contexts_state *st = (const struct dialect_contexts_state *)x->st;
-    return (struct contexts_new){.ttl_ms = st->ttl_ms, .unix_ms = x->saved_unix_ms,
+    return (struct contexts_new){.content = st->content, .ttl_ms = st->ttl_ms,
+                                 .unix_ms = x->saved_unix_ms, .prefix = st->s.usage.prefix,
                                  .tokens = st->s.usage.prompt_tokens,
                                  .cached_tokens = st->s.usage.cached_tokens,
                                  .has_pin = st->has_pin, .is_pinned = st->pin};

@@ -545,6 +545,17 @@ uint32_t models_leg_drop(struct models_leg *m, str model, const struct api_drop 
     return count;
 }
 
+bool models_leg_look(struct models_leg *m, str model, const struct api_look *what,
+                     struct engine_leg_look *k)
+{
+    for (uint32_t i = 0; i < m->room.count; i++) {
+        const struct models_room_model *at = m->room.models[i];
+        if (at->leg && str_eq_nocase(at->entry.name, model))
+            return engine_leg_look(at->leg, what, k);
+    }
+    return false;
+}
+
 uint64_t models_leg_swaps(const struct models_leg *m) { return m->room.swaps; }
 
 struct engine_leg_counts models_leg_counts(const struct models_leg *m)

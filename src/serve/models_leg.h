@@ -163,6 +163,9 @@ void models_leg_unpin(struct models_leg *m, str model, str name);
  * whom it will tell, NULL: nobody. How many were asked. */
 uint32_t models_leg_drop(struct models_leg *m, str model, const struct api_drop *what,
                          struct engine_leg_drop *drops, uint32_t drops_max);
+/* Asks the child of that model where pages lie. False: it has none that serves. */
+BASE_USE_RESULT bool models_leg_look(struct models_leg *m, str model, const struct api_look *what,
+                                     struct engine_leg_look *k);
 /* Loads that took another model's place, since open. */
 uint64_t models_leg_swaps(const struct models_leg *m);
 /* Of all children since open, those that are gone too. */

@@ -417,6 +417,11 @@ bool engine_leg_drop(struct engine_leg *l, const struct api_drop *what, struct e
     (void)d;
     return false;
 }
+bool engine_leg_look(struct engine_leg *l, const struct api_look *what, struct engine_leg_look *k)
+{
+    (void)l, (void)what, (void)k;
+    return false;
+}
 
 str engine_leg_stats(const struct engine_leg *l)
 {

@@ -382,6 +382,119 @@ def test_a_public_context_is_saved_by_admin_and_read_by_every_key(home):
         assert server.get("/v1/contexts/ctx_house", headers=one).json()["pinned"] is True
 
 
+def test_a_public_context_that_is_not_public_any_more_waits_on_the_disk(home, tmp_path):
+    env = {**FLOOR, **{name.upper(): key for name, key in KEYS.items()}}
+    one, ops = bearer("one"), bearer("ops")
+    body = {"model": "llama", "id": "ctx_house", "system": LONG}
+
+    def start(public):
+        text = WITH_KEYS + ("\ncache: {public: [ctx_house]}\n" if public else "")
+        return serving(home, "-model", TINY, "-spill", str(tmp_path / "tier"), "-config",
+                       config(home, text), env=env)
+
+    with start(True) as server:
+        assert server.post("/v1/contexts", body, headers=ops).status == 201
+    for key in (one, ops):
+        with start(False) as server:
+            assert "ctx_house stays on the disk: cache.public does not name it" in server.errors()
+            assert code(fork(server, "chat", "ctx_house", headers=key)[0]) == (404, "not_found")
+            assert server.get("/v1/contexts", headers=key).json()["data"] == []
+            # The name is free for a context of one's own, which is another file.
+            assert server.post("/v1/contexts", {**body, "system": "other " + LONG, "ttl": 3600},
+                               headers=one).status in (200, 201)
+            assert server.request("DELETE", "/v1/contexts/ctx_house", headers=one).status == 204
+    assert len(files_of(tmp_path / "tier")) == 1
+    with start(True) as server:
+        reply, (cached, _) = fork(server, "chat", "ctx_house", headers=one)
+        assert reply.status == 200 and cached > 300
+
+
+# --- where its pages lie --------------------------------------------------------------------------
+
+def location(server, context="rules"):
+    one = server.get(f"/v1/contexts/{context}").json()["location"]
+    listed = {c["id"]: c["location"] for c in server.get("/v1/contexts").json()["data"]}
+    assert listed[context] == one
+    return one
+
+
+def give_up(server, *tiers):
+    assert server.post("/v1/cache/drop", {"tiers": list(tiers)}).status == 200
+
+
+def test_a_context_tells_its_bytes_and_where_its_pages_are_on_the_disk(home, tmp_path):
+    args = ("-model", TINY, "-spill", str(tmp_path / "tier"))
+    with serving(home, *args, env=FLOOR) as server:
+        made = save(server, id="rules", text=LONG * 3)
+        short = save(server, id="short", text="ab")
+        assert made["location"] == "device" and made["snapshots"] == 0
+        assert made["bytes"] > 0 and made["bytes"] % made["pages"] == 0
+        assert short["bytes"] == made["bytes"] // made["pages"] * short["pages"]
+        assert location(server) == "device"
+        wait_until(lambda: server.get("/v1/cache").json()["models"][0]["ssd"]["writes"] >=
+                   made["tokens"] // 32)
+        give_up(server, "device")
+        assert location(server) == "ssd"
+        give_up(server, "ssd")
+        assert location(server) is None
+        fork(server, "chat", "rules")
+        assert location(server) == "device"
+    with serving(home, *args, env=FLOOR) as server:
+        wait_until(lambda: location(server) == "ssd")  # its model is loaded
+        row = server.get("/v1/contexts/rules").json()
+        assert row["bytes"] == made["bytes"] and row["tokens"] == made["tokens"]
+        assert fork(server, "chat", "rules")[1][0] >= made["tokens"] - 32
+        assert location(server) == "device"
+        pinned = patch(server, "rules", pin=True)
+        assert pinned["location"] == "device"
+        give_up(server, "device", "ram", "ssd")
+        assert location(server) == "device"
+        assert patch(server, "rules", ttl="1h")["location"] == "device"
+
+
+def test_a_context_tells_that_its_pages_are_in_ram(home):
+    text = "cache: {ram: 64MiB}\n"
+    with serving(home, "-model", TINY, "-spill", "off", "-config", config(home, text)) as server:
+        made = save(server, id="rules", text=LONG * 3)
+        save(server, id="other", text="Not the same. " + LONG * 3)
+        assert location(server) == location(server, "other") == "device"
+
+        def are_copied():
+            """When the engine rests after a turn, a moment after its reply."""
+            for name in ("rules", "other"):
+                fork(server, "chat", name)
+            give_up(server, "device")
+            return location(server) == location(server, "other") == "ram"
+
+        wait_until(are_copied)
+        assert fork(server, "chat", "rules")[1][0] >= made["tokens"] - 32
+        assert (location(server), location(server, "other")) == ("device", "ram")
+        give_up(server, "ram")
+        assert (location(server), location(server, "other")) == ("device", None)
+        server.post("/api/generate", {"model": "llama", "keep_alive": 0})  # unloaded
+        wait_until(lambda: location(server) is None)
+
+
+def test_where_pages_lie_is_told_while_a_reply_runs_and_when_the_engine_dies(server):
+    save(server, id="rules")
+    child = server.child()
+    seen = []
+
+    def look():
+        for _ in range(200):
+            r = server.get("/v1/contexts/rules")
+            assert r.status == 200, r.body
+            seen.append(r.json()["location"])
+
+    t = threading.Thread(target=look)
+    t.start()
+    assert server.chat(max_tokens=200, ignore_eos=True).status == 200
+    os.kill(child, signal.SIGKILL)
+    t.join()
+    assert seen[0] == "device" and len(seen) == 200
+    assert set(seen) <= {"device", None}
+
+
 # --- over a restart of the server ---------------------------------------------------------------
 
 FLOOR = {"SHOAL_CACHE_SPILL_FLOOR": "1MiB"}

@@ -203,6 +203,25 @@ static void rng_event(struct arena *a, struct api_event *ev)
     }
 }
 
+static void rng_look(struct arena *a, struct api_look *l)
+{
+    struct api_prefix *p = ARENA_ARRAY(a, struct api_prefix, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        p[i] = (struct api_prefix){{(uint8_t)rng(256), (uint8_t)rng(256)}, rng(99), rng(9999)};
+    l->prefixes_count = rng(4);
+    l->prefixes = l->prefixes_count ? p : NULL;
+}
+
+static void rng_beat(struct api_beat *b)
+{
+    *b = (struct api_beat){.step = rng(99), .preemptions = rng(9), .recomputed_tokens = rng(99),
+                           .pages = {rng(9), rng(9)}, .phase = rng(API_PHASE_COUNT_),
+                           .tier = {rng(99), rng(99), rng(99), rng(99), rng(99), rng(2)},
+                           .running = rng(9), .prefill_tokens_per_s = 12.5f};
+    b->steps[rng(API_STEP_COUNT_)].counts[rng(API_STEP_BUCKETS + 1)] = rng(99);
+    b->steps[API_STEP_PREFILL].ns = rng(99);
+}
+
 static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_frame *f)
 {
     *f = (struct api_frame){.kind = kind, .id = 1 + rng(99)};
@@ -240,6 +259,12 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
     case API_FRAME_DROPPED:
         f->dropped = (struct api_dropped){rng(99), rng(9999)};
         break;
+    case API_FRAME_LOOK:
+        rng_look(a, &f->look);
+        break;
+    case API_FRAME_LOOKED:
+        f->places = str_view("\2\0\3", rng(4));
+        break;
     case API_FRAME_CREDIT:
         f->credit.bytes = rng(99999);
         break;
@@ -253,14 +278,7 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
         f->loading = (struct api_loading){rng(99), rng(999)};
         break;
     case API_FRAME_BEAT:
-        f->beat = (struct api_beat){.step = rng(99), .preemptions = rng(9),
-                                    .recomputed_tokens = rng(99), .pages = {rng(9), rng(9)},
-                                    .phase = rng(API_PHASE_COUNT_),
-                                    .tier = {rng(99), rng(99), rng(99), rng(99), rng(99),
-                                             rng(2)},
-                                    .running = rng(9), .prefill_tokens_per_s = 12.5f};
-        f->beat.steps[rng(API_STEP_COUNT_)].counts[rng(API_STEP_BUCKETS + 1)] = rng(99);
-        f->beat.steps[API_STEP_PREFILL].ns = rng(99);
+        rng_beat(&f->beat);
         break;
     case API_FRAME_FAULT:
         err_set(&f->fault, ERR_DEVICE, "device lost at step %u", rng(99));
@@ -273,8 +291,8 @@ static void rng_frame(struct arena *a, enum api_frame_kind kind, struct api_fram
 
 static enum api_frame_side side_of(enum api_frame_kind kind)
 {
-    return kind >= API_FRAME_HELLO && kind != API_FRAME_DROP ? API_FRAME_TO_ENDPOINT
-                                                             : API_FRAME_TO_CHILD;
+    bool asks = kind == API_FRAME_DROP || kind == API_FRAME_LOOK;
+    return kind >= API_FRAME_HELLO && !asks ? API_FRAME_TO_ENDPOINT : API_FRAME_TO_CHILD;
 }
 
 /* Feeds bytes in random pieces, decodes the one message, encodes it again. */

@@ -16,7 +16,7 @@ static void put(struct contexts_disk *d, const char *id)
 {
     const struct context_file f = {.scope = STR("k"), .id = str_of(id), .model = STR("m"),
                                    .content = STR("{\"model\":\"m\"}"), .expires_s = 1};
-    contexts_disk_put(d, &f);
+    contexts_disk_put(d, &f, NULL, NULL);
 }
 
 static bool count(void *ctx, const struct context_file *f)
