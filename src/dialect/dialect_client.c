@@ -75,9 +75,19 @@ bool dialect_client_read(struct dialect_client_state *st, str name, str data, st
     return ok;
 }
 
+/* Text or a call behind the reason: the upstream's word that this is the end counts for less than a
+ * marker, so that a stream which breaks off there is cut. */
+static bool is_doubted(const struct dialect_client_state *st)
+{
+    bool doubted = false;
+    for (uint32_t i = 0; i < st->choices_count; i++)
+        doubted = doubted || st->choices[i].is_doubted;
+    return doubted && !st->is_over;
+}
+
 bool dialect_client_end(struct dialect_client_state *st, struct api_error *e)
 {
-    bool is_short = st->dialect->client->needs_marker && !st->is_over;
+    bool is_short = (st->dialect->client->needs_marker && !st->is_over) || is_doubted(st);
     bool ok = is_short ? dialect_hear_cut(e) : st->is_over || dialect_hear_end(st, e);
     dialect_hear_flush(st);
     arena_rewind(&st->scratch);
@@ -87,7 +97,7 @@ bool dialect_client_end(struct dialect_client_state *st, struct api_error *e)
 bool dialect_client_settle(struct dialect_client_state *st)
 {
     struct api_error ignored;
-    bool ok = st->is_over || dialect_hear_end(st, &ignored);
+    bool ok = st->is_over || (!is_doubted(st) && dialect_hear_end(st, &ignored));
     dialect_hear_flush(st);
     arena_rewind(&st->scratch);
     return ok;

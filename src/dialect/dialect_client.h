@@ -64,11 +64,14 @@ struct dialect_client_choice {
     bool is_free;        /* the open call's arguments are text, no JSON */
     bool is_torn;        /* more came behind arguments that are cut: the reply is no whole one */
     bool in_call, has_args, has_reason;
+    bool is_doubted;     /* more came behind its reason: silence or a close are no end of it */
     bool is_wrapped;     /* the open call is a custom tool's in the form of a function */
     bool is_resumed;     /* the open call began in the request: its begin may be told once more */
     enum api_done reason;
     str stop;
     struct buf args;     /* is_wrapped: until they are complete */
+    str call_id;         /* as the upstream calls the last one */
+    uint32_t calls_same; /* calls under an index that an earlier one had, too */
 };
 
 /* One call of an upstream, from write_request to its end; every protocol's own state begins with

@@ -192,6 +192,13 @@ static bool leave_call(struct dialect_client_state *st, uint32_t choice)
 
 /* ---- Text ---- */
 
+/* Text or a call comes: an end that was told already was none. */
+static void doubt(struct dialect_client_state *st, uint32_t choice)
+{
+    struct dialect_client_choice *c = &st->choices[choice];
+    c->is_doubted = c->is_doubted || c->has_reason;
+}
+
 static void add_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
                      const struct api_text *t)
 {
@@ -278,6 +285,7 @@ void dialect_hear_text(struct dialect_client_state *st, uint32_t choice, enum ap
         text.text = without_tail(st, text.text);
     if (text.text.len == 0 && text.logprobs_count == 0)
         return;
+    doubt(st, choice);
     if (!leave_call(st, choice))
         return;
     *(kind == API_EVENT_CONTENT ? &st->text_bytes : &st->reasoning_bytes) += text.text.len;
@@ -353,6 +361,7 @@ bool dialect_hear_call(struct dialect_client_state *st, uint32_t choice, str id,
         return true;
     if (c->calls_count == DIALECT_CLIENT_CALLS_MAX)
         return dialect_hear_garbage(e, "more than %u calls", DIALECT_CLIENT_CALLS_MAX);
+    doubt(st, choice);
     if (!leave_call(st, choice))
         return true;
     release_held(st);
@@ -438,24 +447,35 @@ enum api_done dialect_hear_reason(struct json shoal, enum api_done otherwise)
     return otherwise;
 }
 
+static bool is_plain(enum api_done reason)
+{
+    return reason == API_DONE_EOS || reason == API_DONE_CALLS;
+}
+
+/* What came as it came stays with the DONE. */
+static void end_call(struct dialect_client_state *st, uint32_t choice)
+{
+    struct buf raw = st->raw;
+    st->raw = (struct buf){.p = NULL};
+    dialect_hear_call_end(st, choice);
+    st->raw = raw;
+}
+
 void dialect_hear_finish(struct dialect_client_state *st, uint32_t choice, enum api_done reason,
                          str stop)
 {
     struct dialect_client_choice *c = &st->choices[choice];
     if (st->is_over)
         return;
-    struct buf raw = st->raw; /* stays with the DONE */
-    st->raw = (struct buf){.p = NULL};
-    dialect_hear_call_end(st, choice);
-    st->raw = raw;
-    bool is_plain = reason == API_DONE_EOS || reason == API_DONE_CALLS;
-    if (c->is_torn || (c->in_call && is_plain))
+    end_call(st, choice);
+    if (c->is_torn || (c->in_call && is_plain(reason)))
         return;
     if (reason == API_DONE_CALLS && c->calls_count == 0)
         reason = API_DONE_EOS;
     if (reason == API_DONE_EOS && c->calls_count)
         reason = API_DONE_CALLS;
     c->has_reason = true;
+    c->is_doubted = false;
     c->reason = reason;
     c->stop = arena_copy(&st->keep, stop);
 }
@@ -491,10 +511,22 @@ bool dialect_hear_cut(struct api_error *e)
     return false;
 }
 
+/* A call may have begun behind the reason. False: the choice is not whole. */
+static bool end_choice(struct dialect_client_state *st, uint32_t choice)
+{
+    struct dialect_client_choice *c = &st->choices[choice];
+    if (!c->has_reason)
+        return false;
+    end_call(st, choice);
+    if (c->reason == API_DONE_EOS && c->calls_count)
+        c->reason = API_DONE_CALLS;
+    return !c->is_torn && !(c->in_call && is_plain(c->reason));
+}
+
 bool dialect_hear_end(struct dialect_client_state *st, struct api_error *e)
 {
     for (uint32_t i = 0; i < st->choices_count; i++)
-        if (!st->choices[i].has_reason)
+        if (!end_choice(st, i))
             return dialect_hear_cut(e);
     start(st, 0);
     release_held(st);

@@ -387,6 +387,12 @@ static void hear_usage(struct dialect_client_state *st, struct json u)
         dialect_hear_u32(json_member(out, "rejected_prediction_tokens"));
 }
 
+/* Some give calls beside each other one index, each whole and with its own id. */
+static bool is_other_call(const struct dialect_client_choice *c, str id, str name)
+{
+    return c->call_id.len && id.len && name.len && !str_eq(c->call_id, id);
+}
+
 /* A piece of a call; `index` counts the calls of a choice. */
 static bool hear_call(struct dialect_client_state *st, uint32_t choice, struct json v,
                       struct api_error *e)
@@ -397,16 +403,40 @@ static bool hear_call(struct dialect_client_state *st, uint32_t choice, struct j
     struct json inner = is_custom ? custom : json_member(v, "function");
     struct json args = json_member(inner, is_custom ? "input" : "arguments");
     str name = dialect_hear_str(st, json_member(inner, "name"));
-    uint32_t at = json_kind(index) == JSON_KIND_NUMBER ? dialect_hear_u32(index) : c->calls_count;
-    if (at > c->calls_count || (at + 1 < c->calls_count) || (at < c->calls_count && !c->in_call))
-        return dialect_hear_garbage(e, "a piece of call %u behind call %u", at, c->calls_count);
-    if (at == c->calls_count &&
-        !dialect_hear_call(st, choice, dialect_hear_str(st, json_member(v, "id")), name, is_custom,
-                           e))
-        return false;
+    str id = dialect_hear_str(st, json_member(v, "id"));
+    uint32_t count = c->calls_count - c->calls_same;
+    uint32_t at = json_kind(index) == JSON_KIND_NUMBER ? dialect_hear_u32(index) : count;
+    bool is_other = is_other_call(c, id, name) && at + 1 == count;
+    if (at > count || at + 1 < count || (at < count && !c->in_call && !is_other))
+        return dialect_hear_garbage(e, "a piece of call %u behind call %u", at, count);
+    if (at == count || is_other) {
+        if (!dialect_hear_call(st, choice, id, name, is_custom, e))
+            return false;
+        c->calls_same += is_other;
+        c->call_id = arena_copy(&st->keep, id);
+    }
     dialect_hear_args(st, choice, json_kind(args) == JSON_KIND_OBJECT ? json_raw(args)
                                                                       : dialect_hear_str(st, args));
     return true;
+}
+
+static void hear_part(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
+                      struct json text)
+{
+    dialect_hear_text(st, choice, kind, &(struct api_text){.text = dialect_hear_str(st, text)});
+}
+
+/* Content as a list: {"type":"text","text"} and, by Mistral's thinking models,
+ * {"type":"thinking","thinking":[{"type":"text","text"}]}. */
+static void hear_parts(struct dialect_client_state *st, uint32_t choice, struct json content)
+{
+    for (struct json_walk w = json_walk(content); json_next(&w);) {
+        struct json thought = json_member(w.value, "thinking");
+        hear_part(st, choice, API_EVENT_REASONING, thought);
+        for (struct json_walk t = json_walk(thought); json_next(&t);)
+            hear_part(st, choice, API_EVENT_REASONING, json_member(t.value, "text"));
+        hear_part(st, choice, API_EVENT_CONTENT, json_member(w.value, "text"));
+    }
 }
 
 static bool hear_message(struct dialect_client_state *st, uint32_t choice, struct json m,
@@ -421,6 +451,7 @@ static bool hear_message(struct dialect_client_state *st, uint32_t choice, struc
     t.text = dialect_hear_str(st, json_member(m, "content"));
     dialect_hear_logprobs(st, json_member(logprobs, "content"), &t);
     dialect_hear_text(st, choice, API_EVENT_CONTENT, &t);
+    hear_parts(st, choice, json_member(m, "content"));
     dialect_hear_text(st, choice, API_EVENT_CONTENT,
                       &(struct api_text){.text = dialect_hear_str(st, json_member(m, "refusal"))});
     for (struct json_walk w = json_walk(json_member(m, "tool_calls")); json_next(&w);)
@@ -441,8 +472,8 @@ static bool hear_choice(struct dialect_client_state *st, struct json v, struct j
     if (!dialect_hear_choice(st, json_member(v, "index"), &choice, e) ||
         !hear_message(st, choice, is_whole ? message : delta, json_member(v, "logprobs"), e))
         return false;
-    if (json_kind(finish) != JSON_KIND_STRING)
-        return true;
+    if (json_kind(finish) != JSON_KIND_STRING || json_text_eq(finish, STR("")))
+        return true; /* some write "" where null is meant */
     if (json_text_eq(finish, STR("error")))
         return dialect_hear_failure(st, finish, finish, finish, e);
     enum api_done reason = dialect_hear_reason(shoal, reason_of(finish));

@@ -9,6 +9,8 @@ struct state {
     struct dialect_client_state s;
     bool has_summary, has_reasoning; /* which form of the reasoning is told; the other repeats it */
     uint32_t summaries_count;
+    bool has_delta; /* texts of the item at hand came already */
+    bool is_short;  /* the end is called `incomplete` */
 };
 
 static struct state *own(struct dialect_client_state *st) { return (struct state *)st; }
@@ -312,14 +314,23 @@ static void hear_usage(struct dialect_client_state *st, struct json u)
     st->usage.reasoning_tokens = dialect_hear_u32(json_member(out, "reasoning_tokens"));
 }
 
-static enum api_done reason_of(struct json response)
+static enum api_done reason_of(struct json response, bool is_short)
 {
     struct json why = json_member(json_member(response, "incomplete_details"), "reason");
     if (json_text_eq(why, STR("content_filter")))
         return API_DONE_REFUSAL;
-    if (json_kind(why) == JSON_KIND_STRING)
-        return API_DONE_MAX_TOKENS;
-    return API_DONE_EOS;
+    is_short = is_short || json_text_eq(json_member(response, "status"), STR("incomplete"));
+    return json_kind(why) == JSON_KIND_STRING || is_short ? API_DONE_MAX_TOKENS : API_DONE_EOS;
+}
+
+/* Not yet, or not any more: no reply that is whole. */
+static bool is_unfinished(struct json response)
+{
+    static const char *const names[] = {"in_progress", "queued", "cancelled"};
+    bool found = false;
+    for (size_t i = 0; i < countof(names); i++)
+        found = found || json_text_eq(json_member(response, "status"), str_of(names[i]));
+    return found;
 }
 
 static bool hear_response_end(struct dialect_client_state *st, struct json r, struct api_error *e)
@@ -329,8 +340,11 @@ static bool hear_response_end(struct dialect_client_state *st, struct json r, st
         json_kind(error) == JSON_KIND_OBJECT)
         return dialect_hear_failure(st, json_member(error, "type"), json_member(error, "code"),
                                     json_member(error, "message"), e);
+    if (is_unfinished(r))
+        return dialect_hear_cut(e);
     hear_usage(st, json_member(r, "usage"));
-    dialect_hear_finish(st, 0, dialect_hear_reason(json_member(r, "shoal"), reason_of(r)),
+    enum api_done reason = reason_of(r, own(st)->is_short);
+    dialect_hear_finish(st, 0, dialect_hear_reason(json_member(r, "shoal"), reason),
                         (str){"", 0});
     return dialect_hear_end(st, e);
 }
@@ -345,8 +359,9 @@ static bool hear_item_begin(struct dialect_client_state *st, struct json item, s
         return true;
     if (space.len)
         name = dialect_ask_tool_name(st, space, name);
-    return dialect_hear_call(st, 0, dialect_hear_str(st, json_member(item, "call_id")), name,
-                             is_custom, e);
+    str id = dialect_hear_str(st, json_member(item, "call_id"));
+    st->choices[0].call_id = arena_copy(&st->keep, id);
+    return dialect_hear_call(st, 0, id, name, is_custom, e);
 }
 
 /* Arguments that came without deltas stand in the finished item. */
@@ -368,6 +383,7 @@ static void hear_reasoning(struct dialect_client_state *st, str text, bool is_su
     if (is_summary ? own(st)->has_reasoning : own(st)->has_summary)
         return;
     *told = true;
+    own(st)->has_delta = true;
     dialect_hear_text(st, 0, API_EVENT_REASONING, &(struct api_text){.text = text});
 }
 
@@ -375,32 +391,57 @@ static void hear_content(struct dialect_client_state *st, struct json text, stru
 {
     struct api_text t = {.text = dialect_hear_str(st, text)};
     dialect_hear_logprobs(st, logprobs, &t);
+    own(st)->has_delta = true;
     dialect_hear_text(st, 0, API_EVENT_CONTENT, &t);
 }
 
-/* A reply that came unstreamed. */
+/* The texts of a finished item. */
+static void hear_item_texts(struct dialect_client_state *st, struct json item)
+{
+    bool is_reasoning = json_text_eq(json_member(item, "type"), STR("reasoning"));
+    for (struct json_walk p = json_walk(json_member(item, "summary")); json_next(&p);)
+        hear_reasoning(st, dialect_hear_str(st, json_member(p.value, "text")), true);
+    for (struct json_walk p = json_walk(json_member(item, "content")); json_next(&p);) {
+        struct json text = json_member(p.value, "text");
+        if (is_reasoning)
+            hear_reasoning(st, dialect_hear_str(st, text), false);
+        else
+            hear_content(st, json_kind(text) == JSON_KIND_STRING
+                                 ? text : json_member(p.value, "refusal"),
+                         json_member(p.value, "logprobs"));
+    }
+}
+
+/* A reply that came unstreamed, or a stream whose only word is its end. */
 static bool hear_whole(struct dialect_client_state *st, struct json r, struct api_error *e)
 {
     for (struct json_walk w = json_walk(json_member(r, "output")); json_next(&w);) {
-        struct json summary = json_member(w.value, "summary");
-        struct json content = json_member(w.value, "content");
-        bool is_reasoning = json_text_eq(json_member(w.value, "type"), STR("reasoning"));
-        for (struct json_walk p = json_walk(summary); json_next(&p);)
-            hear_reasoning(st, dialect_hear_str(st, json_member(p.value, "text")), true);
-        for (struct json_walk p = json_walk(content); json_next(&p);) {
-            struct json text = json_member(p.value, "text");
-            if (is_reasoning)
-                hear_reasoning(st, dialect_hear_str(st, text), false);
-            else
-                hear_content(st, json_kind(text) == JSON_KIND_STRING
-                                     ? text : json_member(p.value, "refusal"),
-                             json_member(p.value, "logprobs"));
-        }
+        hear_item_texts(st, w.value);
         if (!hear_item_begin(st, w.value, e))
             return false;
         hear_item_end(st, w.value);
     }
     return hear_response_end(st, r, e);
+}
+
+/* What came without deltas, or without its begin, stands in the finished item. */
+static bool hear_item_done(struct dialect_client_state *st, struct json item, struct api_error *e)
+{
+    const struct dialect_client_choice *c = &st->choices[0];
+    bool is_new = !c->in_call && !json_text_eq(json_member(item, "call_id"), c->call_id);
+    if (!own(st)->has_delta)
+        hear_item_texts(st, item);
+    own(st)->has_delta = false;
+    if (is_new && !hear_item_begin(st, item, e))
+        return false;
+    hear_item_end(st, item);
+    return true;
+}
+
+static bool hear_end(struct dialect_client_state *st, struct json r, struct api_error *e)
+{
+    bool is_silent = st->text_bytes + st->reasoning_bytes == 0 && st->choices[0].calls_count == 0;
+    return is_silent ? hear_whole(st, r, e) : hear_response_end(st, r, e);
 }
 
 static bool is_type(struct json type, const char *name)
@@ -427,7 +468,7 @@ static bool read_event(struct dialect_client_state *st, str name, str data, stru
     if (is_type(type, "response.output_item.added"))
         return hear_item_begin(st, json_member(v, "item"), e);
     if (is_type(type, "response.output_item.done")) {
-        hear_item_end(st, json_member(v, "item"));
+        return hear_item_done(st, json_member(v, "item"), e);
     } else if (is_type(type, "response.output_text.delta")) {
         hear_content(st, delta, json_member(v, "logprobs"));
     } else if (is_type(type, "response.refusal.delta")) {
@@ -444,7 +485,8 @@ static bool read_event(struct dialect_client_state *st, str name, str data, stru
         dialect_hear_args(st, 0, dialect_hear_str(st, delta));
     } else if (is_type(type, "response.completed") || is_type(type, "response.incomplete") ||
                is_type(type, "response.failed")) {
-        return hear_response_end(st, json_member(v, "response"), e);
+        own(st)->is_short = is_type(type, "response.incomplete");
+        return hear_end(st, json_member(v, "response"), e);
     } else if (json_kind(type) != JSON_KIND_STRING) {
         return dialect_hear_garbage(e, "an event without a type");
     }

@@ -319,14 +319,15 @@ static size_t http_call_on_header(char *line, size_t size, size_t count, void *c
         call->is_header_long = true;
         return 0;
     }
-    if (size > 2 || line[0] != '\r' || call->has_head) {
+    call->client->curl.easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200) /* 100, 103: the answer follows, with fields of its own */
+        return size;
+    bool is_end = str_trim(str_view(line, size)).len == 0; /* some leave the CR out */
+    if (!is_end || call->has_head) {
         if (!call->has_head)
             http_call_tell_header(call, str_view(line, size));
         return call->state == HTTP_CALL_STATE_CANCELLED ? 0 : size;
     }
-    call->client->curl.easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
-    if (status < 200) /* 100: the answer follows */
-        return size;
     call->has_head = true;
     loop_timer_stop(&call->deadline);
     if (call->idle_ms)

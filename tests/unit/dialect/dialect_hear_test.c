@@ -608,6 +608,77 @@ static const struct said makers[] = {
      "d\"}\n",
      "|hi||http_5xx"},
     {"ollama", "<html>\n{\"message\":{\"content\":\"hi\"},\"done\":true}\n", "|hi||eos bad=1"},
+    /* A reason that is none, and what comes behind one. */
+    {"openai_chat", CHAT "{\"content\":\"hi\"},\"finish_reason\":\"\"}]}\n\n" CHAT
+     "{\"content\":\"!\"},\"finish_reason\":\"\"}]}\n\n", "|hi!||cut"},
+    {"openai_chat", CHAT "{\"content\":\"hi\"},\"finish_reason\":\"\"}]}\n\n" CHAT
+     "{},\"finish_reason\":\"stop\"}]}\n\n", "|hi||eos"},
+    {"openai_chat", CHAT "{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n" CHAT
+     "{\"content\":\"!\"}}]}\n\n", "|hi!||cut"},
+    {"openai_chat", CHAT "{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n" CHAT
+     "{\"content\":\"!\"}}]}\n\n" "data: [DONE]\n\n", "|hi!||eos"},
+    {"openai_chat", CHAT "{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n" CHAT
+     "{\"content\":\"!\"},\"finish_reason\":\"length\"}]}\n\n", "|hi!||max_tokens"},
+    {"openai_chat", CHAT "{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n" CHAT
+     "{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\",\"a"
+     "rguments\":\"{\\\"a\\\":\"}}]}}]}\n\n" "data: [DONE]\n\n", "|hi|[0 0 c /f {\"a\":|cut"},
+    {"openai_chat", CHAT "{},\"finish_reason\":\"stop\"}]}\n\n" CHAT
+     "{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\",\"a"
+     "rguments\":\"{\\\"a\\\":1}\"}}]}}]}\n\n" "data: [DONE]\n\n",
+     "||[0 0 c /f {\"a\":1}]|tool_calls"},
+    {"openai_chat", CHAT "{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n"
+     "data: [DONE]\n\n" CHAT "{\"content\":\"!\"},\"finish_reason\":\"length\"}]}\n\n"
+     "data: [DONE]\n\n", "|hi||eos"},
+    /* Calls beside each other under one index. */
+    {"openai_chat", CHAT
+     "{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\",\"a"
+     "rguments\":\"{\\\"a\\\":1}\"}}]}}]}\n\n" CHAT
+     "{\"tool_calls\":[{\"index\":0,\"id\":\"d\",\"function\":{\"name\":\"f\",\"a"
+     "rguments\":\"{\\\"a\\\"\"}}]}}]}\n\n" CHAT
+     "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\":2}\"}}]}}" "]}\n\n" CHAT
+     "{\"tool_calls\":[{\"index\":1,\"id\":\"e\",\"function\":{\"name\":\"g\",\"a"
+     "rguments\":\"\"}}]}}]}\n\n" CHAT "{},\"finish_reason\":\"tool_calls\"}]}\n\n",
+     "||[0 0 c /f {\"a\":1}][1 0 d /f {\"a\":2}][2 0 e /g {}]|tool_calls"},
+    /* Content as a list of parts. */
+    {"openai_chat", CHAT
+     "{\"content\":[{\"type\":\"thinking\",\"thinking\":[{\"type\":\"text\",\"t"
+     "ext\":\"t\"}]}]}}]}\n\n" CHAT
+     "{\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]},\"finish_reason\":\"s" "top\"}]}\n\n",
+     "t|hi||eos"},
+    /* Texts and calls without deltas, ends that are none. */
+    {"openai_responses", "data: {\"type\":\"response.output_item.added\",\"item\":{\"type\":\"m"
+     "essage\",\"content\":[]}}\n\n"
+     "data: {\"type\":\"response.output_item.done\",\"item\":{\"type\":\"me"
+     "ssage\",\"content\":[{\"type\":\"output_text\",\"text\":\"hi\"}]}}\n\n"
+     "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"com"
+     "pleted\",\"output\":[{\"type\":\"message\",\"content\":[{\"type\":\"outp"
+     "ut_text\",\"text\":\"hi\"}]}]}}\n\n", "|hi||eos"},
+    {"openai_responses", "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n"
+     "data: {\"type\":\"response.output_item.done\",\"item\":{\"type\":\"me"
+     "ssage\",\"content\":[{\"type\":\"output_text\",\"text\":\"hi\"}]}}\n\n"
+     "data: {\"type\":\"response.output_item.done\",\"item\":{\"type\":\"me"
+     "ssage\",\"content\":[{\"type\":\"output_text\",\"text\":\"!\"}]}}\n\n"
+     "data: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"t"
+     "ype\":\"message\",\"content\":[{\"type\":\"output_text\",\"text\":\"hi\"}" "]}]}}\n\n",
+     "|hi!||eos"},
+    {"openai_responses", "data: {\"type\":\"response.created\",\"response\":{}}\n\n"
+     "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"com"
+     "pleted\",\"output\":[{\"type\":\"reasoning\",\"summary\":[{\"text\":\"t\""
+     "}]},{\"type\":\"message\",\"content\":[{\"type\":\"output_text\",\"text"
+     "\":\"hi\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\""
+     "arguments\":\"{\\\"z\\\":1}\"}]}}\n\n", "t|hi|[0 0 c /f {\"z\":1}]|tool_calls"},
+    {"openai_responses", "data: {\"type\":\"response.output_item.done\",\"item\":{\"type\":\"fu"
+     "nction_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{\\\"z\\\":1}" "\"}}\n\n"
+     "data: {\"type\":\"response.output_item.done\",\"item\":{\"type\":\"fu"
+     "nction_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{\\\"z\\\":1}" "\"}}\n\n"
+     "data: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"t"
+     "ype\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{"
+     "\\\"z\\\":1}\"}]}}\n\n", "||[0 0 c /f {\"z\":1}]|tool_calls"},
+    {"openai_responses", "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n"
+     "data: {\"type\":\"response.incomplete\",\"response\":{}}\n\n", "|hi||max_tokens"},
+    {"openai_responses", "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n"
+     "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"in_" "progress\"}}\n\n",
+     "|hi||cut"},
 };
 
 static void test_what_upstreams_of_other_makers_say(void **state)
