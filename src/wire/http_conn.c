@@ -1,6 +1,5 @@
 #include "wire/http_conn.h"
 
-#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "wire/http_out.h"
 #include "wire/http_server.h"
 #include "wire/tls.h"
 
@@ -37,7 +37,8 @@ struct http_conn {
     struct list link; /* first: http_server casts */
     struct http_server *server;
     struct bufferevent *bev;
-    struct event *timer, *kick, *closed, *flush;
+    struct event *timer, *kick, *closed;
+    struct http_out out;
     http_parser parser;
     enum http_conn_phase phase;
     enum http_conn_reply reply;
@@ -54,7 +55,7 @@ struct http_conn {
     int refusal;           /* status decided inside the parser */
     const char *refusal_text;
     void *user;
-    bool is_loopback, is_direct; /* direct: written by http_conn_on_flush, not by the bufferevent */
+    bool is_loopback;
     char peer[64];
 };
 
@@ -71,7 +72,7 @@ static void http_conn_free(struct http_conn *c)
     event_free(c->timer);
     event_free(c->kick);
     event_free(c->closed);
-    event_free(c->flush);
+    http_out_deinit(&c->out);
     bufferevent_free(c->bev);
     arena_deinit(&c->arena);
     buf_deinit(&c->text);
@@ -205,13 +206,9 @@ static bool http_conn_body_is_read(const struct http_conn *c)
     return c->phase == HTTP_CONN_PHASE_REPLY;
 }
 
-/* A bufferevent waits for the socket to be writable before each write, which costs three system
- * calls an event of a stream; a socket nearly always takes it at once. So all that one turn of the
- * loop has added leaves at its end, and the bufferevent gets only what did not fit. */
-static void http_conn_flush_soon(struct http_conn *c)
+static void http_conn_put_z(struct http_conn *c, const char *z)
 {
-    if (c->is_direct)
-        event_active(c->flush, EV_TIMEOUT, 0);
+    http_out_add(&c->out, str_of(z));
 }
 
 static void http_conn_head(struct http_conn *c, int status, const char *type, const char *framing)
@@ -219,16 +216,19 @@ static void http_conn_head(struct http_conn *c, int status, const char *type, co
     must(c->reply == HTTP_CONN_REPLY_NONE && !c->is_closing);
     c->keep_alive = c->keep_alive && http_conn_body_is_read(c) &&
                     !http_server_is_draining(c->server);
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-    evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\n", status, http_conn_reason(status));
-    if (type)
-        evbuffer_add_printf(out, "Content-Type: %s\r\n", type);
-    if (c->extra.len && !c->extra.full)
-        evbuffer_add(out, c->extra.p, c->extra.len);
-    evbuffer_add_printf(out, "%s%s\r\n", framing,
-                        c->keep_alive ? "" : "Connection: close\r\n");
+    char line[64];
+    snprintf(line, sizeof line, "HTTP/1.1 %d %s\r\n", status, http_conn_reason(status));
+    http_conn_put_z(c, line);
+    if (type) {
+        http_conn_put_z(c, "Content-Type: ");
+        http_conn_put_z(c, type);
+        http_conn_put_z(c, "\r\n");
+    }
+    if (!c->extra.full)
+        http_out_add(&c->out, buf_view(&c->extra));
+    http_conn_put_z(c, framing);
+    http_conn_put_z(c, c->keep_alive ? "\r\n" : "Connection: close\r\n\r\n");
     c->reply = HTTP_CONN_REPLY_BEGUN;
-    http_conn_flush_soon(c);
 }
 
 void http_conn_begin(struct http_conn *c, int status, const char *content_type)
@@ -241,7 +241,7 @@ void http_conn_begin(struct http_conn *c, int status, const char *content_type)
                    c->is_chunked ? "Transfer-Encoding: chunked\r\n" : "");
 }
 
-static void http_conn_add_size(struct evbuffer *out, size_t size)
+static void http_conn_put_size(struct http_conn *c, size_t size)
 {
     char line[sizeof size * 2 + 2], *p = line + sizeof line;
     *--p = '\n';
@@ -249,7 +249,7 @@ static void http_conn_add_size(struct evbuffer *out, size_t size)
     do
         *--p = "0123456789abcdef"[size % 16];
     while (size /= 16);
-    evbuffer_add(out, p, (size_t)(line + sizeof line - p));
+    http_out_add(&c->out, str_view(p, (size_t)(line + sizeof line - p)));
 }
 
 void http_conn_write(struct http_conn *c, str bytes)
@@ -257,13 +257,11 @@ void http_conn_write(struct http_conn *c, str bytes)
     must(c->reply == HTTP_CONN_REPLY_BEGUN);
     if (bytes.len == 0 || c->is_head || c->is_closing)
         return;
-    struct evbuffer *out = bufferevent_get_output(c->bev);
     if (c->is_chunked)
-        http_conn_add_size(out, bytes.len);
-    evbuffer_add(out, bytes.p, bytes.len);
+        http_conn_put_size(c, bytes.len);
+    http_out_add(&c->out, bytes);
     if (c->is_chunked)
-        evbuffer_add(out, "\r\n", 2);
-    http_conn_flush_soon(c);
+        http_conn_put_z(c, "\r\n");
     if (http_conn_is_slow(c))
         c->was_slow = true;
 }
@@ -291,8 +289,7 @@ void http_conn_end(struct http_conn *c)
     if (c->is_closing)
         return;
     if (c->is_chunked && !c->is_head)
-        evbuffer_add(bufferevent_get_output(c->bev), "0\r\n\r\n", 5);
-    http_conn_flush_soon(c);
+        http_conn_put_z(c, "0\r\n\r\n");
     http_conn_finish(c);
 }
 
@@ -305,7 +302,7 @@ void http_conn_reply(struct http_conn *c, int status, const char *content_type, 
         snprintf(framing, sizeof framing, "Content-Length: %zu\r\n", body.len);
     http_conn_head(c, status, content_type, framing);
     if (body.len && !c->is_head)
-        evbuffer_add(bufferevent_get_output(c->bev), body.p, body.len);
+        http_out_add(&c->out, body);
     http_conn_finish(c);
 }
 
@@ -498,10 +495,8 @@ static int http_conn_on_headers(http_parser *parser)
     buf_init(&c->body, c->body_max);
     if (c->request.body_size && !buf_reserve(&c->body, c->request.body_size))
         return http_conn_stop(c, 413, "request body too large");
-    if (expect.p && c->request.has_body && parser->http_minor >= 1) {
-        evbuffer_add(bufferevent_get_output(c->bev), "HTTP/1.1 100 Continue\r\n\r\n", 25);
-        http_conn_flush_soon(c);
-    }
+    if (expect.p && c->request.has_body && parser->http_minor >= 1)
+        http_conn_put_z(c, "HTTP/1.1 100 Continue\r\n\r\n");
     return 0;
 }
 
@@ -594,10 +589,10 @@ static void http_conn_linger(struct http_conn *c)
         c->is_closing = true;
         return;
     }
-    if (c->is_flushed || evbuffer_get_length(bufferevent_get_output(c->bev)))
+    if (c->is_flushed || http_conn_pending(c))
         return;
     c->is_flushed = true;
-    if (!c->is_direct)
+    if (!c->out.is_direct)
         tls_finish(c->bev);
     shutdown(bufferevent_getfd(c->bev), SHUT_WR);
     http_conn_set_timer(c, HTTP_CONN_LINGER_MS);
@@ -623,8 +618,7 @@ static void http_conn_on_write(struct bufferevent *bev, void *ctx)
     struct http_conn *c = ctx;
     const struct http_handlers *h = &http_conn_options(c)->handlers;
     c->busy++;
-    if (c->is_direct && http_conn_pending(c) == 0)
-        bufferevent_disable(c->bev, EV_WRITE);
+    http_out_idle(&c->out);
     if (c->phase == HTTP_CONN_PHASE_LINGER) {
         http_conn_linger(c);
     } else if (c->was_slow && c->is_asked) {
@@ -634,25 +628,12 @@ static void http_conn_on_write(struct bufferevent *bev, void *ctx)
     http_conn_leave(c);
 }
 
-/* What bufferevent_sock does when its socket is writable, without asking first. */
-static void http_conn_on_flush(evutil_socket_t fd, short what, void *ctx)
+static void http_conn_on_sent(void *ctx, bool is_broken)
 {
-    (void)fd, (void)what;
     struct http_conn *c = ctx;
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-    if (http_conn_pending(c) == 0 || bufferevent_get_enabled(c->bev) & EV_WRITE)
-        return;
-    evbuffer_unfreeze(out, 1);
-    int n = evbuffer_write(out, bufferevent_getfd(c->bev));
-    int error = errno;
-    evbuffer_freeze(out, 1);
-    if (n < 0 && error != EAGAIN && error != EINTR) {
+    if (is_broken)
         http_conn_close(c);
-        return;
-    }
-    if (http_conn_pending(c))
-        bufferevent_enable(c->bev, EV_WRITE);
-    if (http_conn_pending(c) <= http_conn_options(c)->limits.output_low)
+    else if (http_conn_pending(c) <= http_conn_options(c)->limits.output_low)
         http_conn_on_write(c->bev, c);
 }
 
@@ -711,9 +692,11 @@ struct http_conn *http_conn_open(struct http_server *s, struct bufferevent *bev,
     c->timer = evtimer_new(base, http_conn_on_timer, c);
     c->kick = event_new(base, -1, 0, http_conn_on_kick, c);
     c->closed = event_new(base, bufferevent_getfd(bev), EV_CLOSED, http_conn_on_closed, c);
-    c->flush = event_new(base, -1, 0, http_conn_on_flush, c);
-    must(c->timer && c->kick && c->closed && c->flush);
-    c->is_direct = o->tls == NULL || str_eq_z(peer, "unix");
+    must(c->timer && c->kick && c->closed);
+    c->out = (struct http_out){.set = http_server_outs(s), .bev = bev,
+                               .is_direct = o->tls == NULL || str_eq_z(peer, "unix"),
+                               .on_sent = http_conn_on_sent, .ctx = c};
+    http_out_init(&c->out);
     arena_init(&c->arena, HTTP_CONN_ARENA_MAX);
     buf_init(&c->text, o->limits.header_size_max);
     buf_init(&c->extra, 16384);
@@ -728,8 +711,6 @@ struct http_conn *http_conn_open(struct http_server *s, struct bufferevent *bev,
     http_conn_set_phase(c, HTTP_CONN_PHASE_IDLE);
     http_conn_set_timer(c, o->limits.header_time_ms); /* a new connection has to speak */
     bufferevent_enable(bev, EV_READ);
-    if (c->is_direct)
-        bufferevent_disable(bev, EV_WRITE); /* until a write did not fit */
     return c;
 }
 
@@ -758,7 +739,7 @@ str http_conn_header(const struct http_conn *c, const char *name)
 
 size_t http_conn_pending(const struct http_conn *c)
 {
-    return evbuffer_get_length(bufferevent_get_output(c->bev));
+    return http_out_pending(&c->out);
 }
 
 bool http_conn_is_slow(const struct http_conn *c)

@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "wire/http_out.h"
 #include "wire/tls.h"
 
 #define HTTP_SERVER_LISTENERS_MAX 16
@@ -38,6 +39,7 @@ struct http_server {
     struct http_server_listener listeners[HTTP_SERVER_LISTENERS_MAX];
     size_t listener_count;
     struct event *resume;
+    struct http_out_set outs;
     int spare_fd; /* given up for a moment to accept and refuse when no other is left */
     bool is_draining;
 };
@@ -312,7 +314,7 @@ bool http_server_open(struct http_server **out, const struct http_server_options
     list_init(&s->conns);
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     s->resume = evtimer_new(o->base, http_server_on_resume, s);
-    if (!s->resume || s->spare_fd < 0) {
+    if (!s->resume || s->spare_fd < 0 || !http_out_set_open(&s->outs, o->base, e)) {
         http_server_close(s);
         return err_set(e, ERR_IO, "http server: no descriptor or memory to start with");
     }
@@ -349,6 +351,7 @@ void http_server_close(struct http_server *s)
     http_server_unlisten(s);
     if (s->resume)
         event_free(s->resume);
+    http_out_set_close(&s->outs);
     if (s->spare_fd >= 0)
         close(s->spare_fd);
     tls_close(s->o.tls);
@@ -372,6 +375,7 @@ void http_server_set_tls(struct http_server *s, struct tls *tls)
 uint32_t http_server_connections(const struct http_server *s) { return s->conn_count; }
 const struct http_server_options *http_server_options(const struct http_server *s) { return &s->o; }
 bool http_server_is_draining(const struct http_server *s) { return s->is_draining; }
+struct http_out_set *http_server_outs(struct http_server *s) { return &s->outs; }
 
 void http_server_add(struct http_server *s, struct list *conn)
 {

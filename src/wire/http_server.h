@@ -15,6 +15,7 @@
 #include "wire/http_conn.h"
 
 struct event_base;
+struct http_out_set;
 struct tls;
 
 struct http_server_options {
@@ -49,6 +50,7 @@ void http_server_close(struct http_server *s);
 /* For http_conn only; a connection's link is its first member. */
 const struct http_server_options *http_server_options(const struct http_server *s);
 bool http_server_is_draining(const struct http_server *s);
+struct http_out_set *http_server_outs(struct http_server *s);
 void http_server_add(struct http_server *s, struct list *conn);
 void http_server_remove(struct http_server *s, struct list *conn);
 
