@@ -7,6 +7,7 @@
 #include "cli/run_local.h"
 #include "cli/sizing.h"
 #include "engine/engine.h"
+#include "tensor/halves.h"
 
 #define PLAN_OUT_MAX ((size_t)1 << 20)
 #define PLAN_CONTEXT_MIN 512u
@@ -48,6 +49,8 @@ static void cmd_plan_fill(struct plan_report *r)
 {
     const struct engine_sizes *s = &r->engine->sizes;
     uint64_t taken = s->weights + s->scratch;
+    if (r->engine->is_split) /* as much of both memories as the fuller one allows */
+        r->ram = s->available ? s->available + taken : 0;
     r->left = r->ram > taken ? r->ram - taken : 0;
     struct budget_in in = {.available = r->left, .is_gpu = r->is_gpu};
     r->spend = budget_spendable(&in);
@@ -96,6 +99,12 @@ static void cmd_plan_add_budget(struct buf *out, const struct plan_report *r)
 
 static void cmd_plan_add_place(struct buf *out, const struct plan_report *r)
 {
+    if (r->engine->is_split) {
+        uint32_t first = halves_first(r->engine->device), layers = r->engine->hparams.n_layer;
+        buf_printf(out, "layers 0 to %u in RAM, computed on the CPU; %u to %u and the output on "
+                   "the GPU", first - 1, first, layers - 1);
+        return;
+    }
     buf_printf(out, "all weights %s, computed on %s", r->is_gpu ? "on the GPU" : "in RAM",
                r->backend);
 }
@@ -185,6 +194,10 @@ static void cmd_plan_put(struct buf *out, const struct plan_report *r)
     }
     json_key_z(&w, "device");
     json_put_text_z(&w, r->backend);
+    json_key_z(&w, "layers_in_ram");
+    json_put_u64(&w, r->engine->is_split ? halves_first(r->engine->device)
+                     : r->is_gpu         ? 0
+                                         : r->engine->hparams.n_layer);
     json_close_object(&w);
     buf_add_byte(out, '\n');
 }
@@ -261,6 +274,10 @@ static bool cmd_plan_count(struct plan_report *r, const struct cmd_context *c, b
         (is_plan && !cmd_plan_asked_room(r, c, e)) ||
         !engine_size(&r->engine, &load, r->ram, &r->no_choice, e))
         return false;
+    if (is_plan && r->engine->is_split && (cmd_is_given(c, "ram") || cmd_is_given(c, "gpu-mem")))
+        return err_set(e, ERR_USAGE, "plan: -ram and -gpu-mem count where all layers are on one "
+                       "device; -ngl %u puts %u on the CPU", load.layers,
+                       halves_first(r->engine->device));
     cmd_plan_fill(r);
     return true;
 }

@@ -80,7 +80,7 @@ const struct config_row config_rows[] = {
     ROW("engine.resident", INT(1, 16), "1", "models loaded beside each other")
     FLAG("engine.preload", LIST, NULL, "model", "serve", "model to load at start")
     FLAG("engine.ngl", INT_OR("auto", 0, 999), "auto", "ngl", "run plan serve",
-         "layers on the GPU: 0 none, auto all")
+         "layers on the GPU, the last so many: 0 none, auto all")
     LATER_FLAG("engine.host_experts", INT_OR("auto", 0, 999), "auto", "host-experts", "serve")
     FLAG("engine.ctx", INT(0, 1 << 24), "0", "ctx", "run plan serve", "context in tokens; 0: the model's")
     LATER_FLAG("engine.moe_cache", SIZE_OR("auto"), "auto", "moe-cache", "serve")

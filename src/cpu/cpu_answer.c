@@ -111,6 +111,8 @@ void cpu_answer_out(const struct prepared *p, struct step_out *out)
                              .lse = a->lse};
     if (p->plan->pooled != TENSOR_NONE)
         out->pooled = cpu_run_out(p, p->plan->pooled);
+    for (uint32_t i = 0; i < p->plan->leave_count; i++)
+        out->leave[i] = cpu_run_out(p, p->plan->leave[i]);
 }
 
 static bool has_kind(const struct plan *plan, enum op_kind kind)

@@ -371,6 +371,11 @@ void cpu_run_plan(struct prepared *p, const struct step *s)
         struct thread_job job = {rope_chunk, p, p->ropes_count * rope_parts(p)};
         cpu_run_region(p, &job);
     }
+    for (uint32_t i = 0; i < p->plan->enter_count; i++) {
+        uint16_t value = p->plan->enter[i];
+        memcpy(cpu_run_out(p, value), s->enter[i],
+               (size_t)s->rows * p->plan->values[value].width * sizeof(float));
+    }
     for (uint32_t i = 0; i < p->plan->ops_count;) {
         i += run_op(p, i);
         atomic_fetch_add_explicit(&p->d->ops_done, 1, memory_order_relaxed);

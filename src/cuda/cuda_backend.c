@@ -172,7 +172,6 @@ static bool cuda_backend_open(struct device **out, const struct device_options *
         return err_set(e, ERR_MEMORY, "cuda: no memory for a device");
     d->driver = driver;
     d->memory_max = o->memory_max;
-    d->is_deterministic = o->deterministic;
     if (o->is_counting)
         cuda_backend_count(d);
     if (!cuda_backend_pick(d, o->ordinal, e) || !cuda_backend_start(d, e)) {

@@ -52,7 +52,7 @@ struct device {
     uint64_t memory_max, memory_used;
     char name[64];
     int major, minor, sm_count;
-    bool is_lost, has_kv, is_deterministic;
+    bool is_lost, has_kv;
     struct kv_layout layout;
     cuda_ptr pages[KV_GROUPS_MAX];
     uint32_t pages_count[KV_GROUPS_MAX];

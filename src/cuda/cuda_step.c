@@ -220,6 +220,9 @@ static bool cuda_step_new_buffers(struct prepared *p, struct err *e)
 bool cuda_step_prepare(struct device *d, const struct plan *plan, struct weight *weights,
                        const struct step_limits *m, struct prepared **out, struct err *e)
 {
+    if (plan->leave_count)
+        return err_set(e, ERR_UNSUPPORTED, "cuda: the first layers of a split model are not built, "
+                       "only the last");
     if (!cuda_backend_check(d, d->driver->ctx_set(d->context), "context", e))
         return false;
     struct prepared *p = calloc(1, sizeof *p);
@@ -429,6 +432,21 @@ static bool cuda_step_send_answers(struct prepared *p, const struct step *s, str
                               "answer", e);
 }
 
+/* What the other half of the plan hands over. */
+static bool cuda_step_enter(struct prepared *p, const struct step *s, struct err *e)
+{
+    for (uint32_t i = 0; i < p->plan->enter_count; i++) {
+        const struct plan_value *v = &p->plan->values[p->plan->enter[i]];
+        if (!cuda_backend_check(p->d,
+                                p->d->driver->copy_in(p->slots[v->slot], s->enter[i],
+                                                      (size_t)s->rows * v->width * 4,
+                                                      p->d->stream),
+                                "values", e))
+            return false;
+    }
+    return true;
+}
+
 bool cuda_step_submit(struct device *d, struct prepared *p, const struct step *s, struct err *e)
 {
     if (d->is_lost)
@@ -451,7 +469,8 @@ bool cuda_step_submit(struct device *d, struct prepared *p, const struct step *s
     return cuda_backend_check(d, d->driver->ctx_set(d->context), "context", e) &&
            cuda_backend_check(d, d->driver->copy_in(p->in, p->in_host, size, d->stream), "step",
                               e) &&
-           cuda_step_copy_pages(p, s, e) && cuda_step_run(p, e) && cuda_step_send_answers(p, s, e);
+           cuda_step_copy_pages(p, s, e) && cuda_step_enter(p, s, e) &&
+           cuda_step_run(p, e) && cuda_step_send_answers(p, s, e);
 }
 
 bool cuda_step_wait(struct device *d, struct prepared *p, struct step_out *out, struct err *e)

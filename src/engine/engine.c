@@ -7,6 +7,7 @@
 #include "base/chrono.h"
 #include "base/digest.h"
 #include "base/machine.h"
+#include "tensor/halves.h"
 
 #define ENGINE_COPIES_MAX 1024u /* copy-on-write pages of one step */
 #define ENGINE_TRY_ROWS 8u
@@ -224,7 +225,30 @@ static bool engine_open_plan(struct engine *en, struct err *e)
     return arch->build(&en->plan, PLAN_KIND_MAIN, &en->hparams, e) &&
            plan_expand(&en->plan, en->backend->ops, e) && plan_finish(&en->plan, e) &&
            plan_kv_layout(&en->plan, en->kv_type, &en->layout, e) &&
-           weights_bind(&en->weights, &en->plan, en->file, arch->ignored, &en->arena, e);
+           weights_bind(&en->weights, &en->plan, en->file, arch->ignored, &en->arena, e) &&
+           (!en->backend->expect || en->backend->expect(en->device, &en->plan, e));
+}
+
+/* The last `layers` stay on the device that is open, the first go to the backend that every machine
+ * has, the last of the table. */
+static bool engine_split(struct engine *en, uint32_t layers, const struct device_options *o,
+                         struct err *e)
+{
+    size_t last = 0;
+    while (backend_table[last + 1])
+        last++;
+    struct halves_parts p = {.lower = backend_table[last], .upper = en->backend,
+                            .upper_device = en->device, .layers = layers,
+                            .is_counting = o->is_counting};
+    if (!p.lower->open(&p.lower_device, o, e))
+        return false;
+    en->device = NULL;
+    en->backend = &halves_backend;
+    if (!halves_join(&en->device, &p, e))
+        return false;
+    en->is_split = true;
+    en->backend->info(en->device, &en->info);
+    return true;
 }
 
 static bool engine_open_device(struct engine *en, const struct api_load *l, struct err *e)
@@ -246,8 +270,7 @@ static bool engine_open_device(struct engine *en, const struct api_load *l, stru
         return false;
     en->backend->info(en->device, &en->info);
     if (l->layers && l->layers < en->hparams.n_layer && en->info.memory_free)
-        return err_set(e, ERR_UNSUPPORTED, "ngl: %u of %u layers on the GPU are not built yet: 0 "
-                       "or all", l->layers, en->hparams.n_layer);
+        return engine_split(en, l->layers, &o, e);
     return true;
 }
 
@@ -280,7 +303,7 @@ static uint64_t engine_room(struct engine *en)
     en->backend->info(en->device, &en->info);
     bool is_gpu = en->info.memory_free != 0;
     uint64_t taken = is_gpu ? en->info.memory_used : en->sizes.weights;
-    if (en->is_counted)
+    if (en->is_counted && !en->is_split) /* the halves know their own rooms */
         return en->counted_room > taken ? en->counted_room - taken : 0;
     if (is_gpu)
         return en->info.memory_free;
@@ -462,7 +485,8 @@ static void engine_finish(struct engine *en, int64_t begin_ns)
     en->model.model_hash = engine_hash(en);
     en->model.state = API_MODEL_LOADED;
     en->model.device_bytes = en->info.memory_used;
-    en->model.gpu_bytes = en->info.memory_free ? en->info.memory_used : 0;
+    en->model.gpu_bytes =
+        en->info.memory_free ? en->info.memory_used - en->info.memory_host : 0;
     en->model.slots = en->budget.slots;
     en->prompt.tok = en->tok;
     en->prompt.vocab = tok_vocab(en->tok);
@@ -523,7 +547,7 @@ bool engine_size(struct engine **out, const struct api_load *l, uint64_t room, s
               engine_open_plan(en, e) && weights_reserve(&en->weights, en->backend, en->device, e);
     if (ok)
         engine_guess_sizes(en);
-    bool fits = ok && engine_check_room(en, room, l->memory_bytes, why) &&
+    bool fits = ok && (en->is_split || engine_check_room(en, room, l->memory_bytes, why)) &&
                 engine_prepare(en, l, why) && engine_open_pages(en, why);
     if (ok && !fits && why->code != ERR_MEMORY) {
         *e = *why;

@@ -39,6 +39,7 @@ struct engine {
     struct device *device;
     struct device_info info;
     struct prepared *prepared;
+    bool is_split; /* the backend is halves_backend */
     enum kv_type kv_type; /* of the pages */
     struct kv_layout layout;
     bool is_counted;       /* by engine_size: counted_room stands for what is free */

@@ -6,7 +6,8 @@
  *            only close may follow. No call reads a model file or keeps a pointer to the caller's
  *            memory but plan and step, which outlive prepared and wait.
  *
- *     open -> weight_load ... -> kv_init -> prepare -> { submit -> wait -> logits_row }* -> close
+ *     open -> expect -> weight_load ... -> kv_init -> prepare
+ *          -> { submit -> wait -> logits_row }* -> close
  *
  * Thread:    engine thread; loading may run on the thread that opened it.
  * Limits:    struct step_limits at prepare, pages and states at kv_init, memory_max at open.
@@ -39,7 +40,6 @@ struct device_options {
     uint32_t threads;     /* 0: measured */
     uint32_t ordinal;     /* which GPU */
     uint64_t memory_max;  /* bytes for weights, pages, scratch; 0: no limit of ours */
-    bool deterministic;   /* CUDA; the CPU always is */
     bool is_counting;     /* takes nothing: weight_load with no rows, prepare and kv_init only count
                              in memory_used what they would take; nothing can be submitted */
 };
@@ -47,10 +47,11 @@ struct device_options {
 struct device_info {
     char name[64];
     char level[16];
-    char numerics[96]; /* numerics id: all that decides bits, ARCHITECTURE 5 */
+    char numerics[160]; /* numerics id: all that decides bits, ARCHITECTURE 5 */
     uint32_t threads;
     uint64_t memory_total, memory_used;
     uint64_t memory_free; /* of the device's own memory; 0: it has none, RAM counts */
+    uint64_t memory_host; /* of memory_used: in RAM although the device has memory of its own */
 };
 
 struct backend {
@@ -62,6 +63,9 @@ struct backend {
     bool (*open)(struct device **d, const struct device_options *o, struct err *e);
     void (*close)(struct device *d); /* frees all that the device holds, prepared plans too */
     void (*info)(struct device *d, struct device_info *out);
+
+    /* The plan whose weights come next; it must outlive the device. NULL: it need not be known. */
+    bool (*expect)(struct device *d, const struct plan *p, struct err *e);
 
     /* rows [row_first, row_first + rows) of w, counted through all its matrices; src in the file's
      * type, dense. A piece ends its matrix or is a multiple of TENSOR_PIECE_ROWS, and is at most

@@ -114,7 +114,7 @@ uint16_t plan_weight(struct plan *p, const char *name, struct weight_want w)
         plan_fail(p, ERR_LIMIT, "plan: more than %zu bytes of memory", p->arena->bytes_max);
         return TENSOR_NONE;
     }
-    p->weights[p->weights_count] = (struct plan_weight){copy, w};
+    p->weights[p->weights_count] = (struct plan_weight){copy, w, TENSOR_NONE};
     return (uint16_t)p->weights_count++;
 }
 
@@ -123,7 +123,10 @@ uint16_t plan_layer_weight(struct plan *p, uint32_t layer, const char *name, str
     char full[TENSOR_NAME_MAX];
     int len = snprintf(full, sizeof full, "blk.%u.%s", layer, name);
     must(len > 0 && (size_t)len < sizeof full);
-    return plan_weight(p, full, w);
+    uint16_t id = plan_weight(p, full, w);
+    if (id != TENSOR_NONE)
+        p->weights[id].layer = (uint16_t)layer;
+    return id;
 }
 
 /* ---- appending ---- */
@@ -237,6 +240,8 @@ static void find_lifetimes(struct plan *p)
         for (uint32_t k = 0; k < OP_IN_MAX; k++)
             if (!op_is_none(p->ops[i].in[k]))
                 p->values[p->ops[i].in[k].value].op_last = i;
+    for (uint32_t i = 0; i < p->leave_count; i++)
+        p->values[p->leave[i]].op_last = p->ops_count;
     /* Answers are read after the last op. */
     if (p->logits != TENSOR_NONE)
         p->values[p->logits].op_last = p->ops_count;
@@ -282,6 +287,11 @@ bool plan_finish(struct plan *p, struct err *e)
     if (!p->slots || !is_busy)
         return err_set(e, ERR_LIMIT, "plan: more than %zu bytes of memory", p->arena->bytes_max);
     find_lifetimes(p);
+    for (uint32_t i = 0; i < p->enter_count; i++) {
+        struct plan_value *v = &p->values[p->enter[i]];
+        v->op_first = 0;
+        v->slot = take_slot(p, is_busy, v->rows, v->width);
+    }
     for (uint32_t i = 0; i < p->ops_count; i++) {
         const struct op *o = &p->ops[i];
         for (uint32_t k = 0; k < op_table[o->kind].outs; k++) {

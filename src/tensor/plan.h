@@ -38,6 +38,7 @@ struct plan_value {
 struct plan_weight {
     str name; /* as in GGUF: "blk.0.attn_q.weight"; NUL-terminated */
     struct weight_want want;
+    uint16_t layer; /* or TENSOR_NONE: of none */
 };
 
 struct plan_slot {
@@ -55,6 +56,9 @@ struct plan {
     uint32_t ops_size, values_size, weights_size, slots_size; /* room in the arrays */
     uint16_t logits, pooled; /* values that answer, or TENSOR_NONE */
     uint32_t vocab;          /* columns of logits, 0 without */
+    /* Of a half (plan_split): values that are there before the first op, or read after the last. */
+    uint16_t enter[PLAN_BORDER_MAX], leave[PLAN_BORDER_MAX];
+    uint32_t enter_count, leave_count;
     bool is_finished, has_failed;
     struct err err; /* set if has_failed */
     struct arena *arena;
@@ -96,6 +100,13 @@ bool plan_expand(struct plan *p, const struct op_set *have, struct err *e) BASE_
 
 /* Removes nothing and reorders nothing: finds lifetimes, gives each value a slot. */
 bool plan_finish(struct plan *p, struct err *e) BASE_USE_RESULT;
+
+/* Halves of a finished plan: the ops before the first that reads a weight of `layer`, and the rest,
+ * which has the answers. Both are initialised by the caller, share p's ops and weights, and are
+ * finished. ERR_UNSUPPORTED: the plan's layers are not in order, or more than PLAN_BORDER_MAX
+ * values live across. */
+bool plan_split(const struct plan *p, uint32_t layer, struct plan *lower, struct plan *upper,
+                struct err *e) BASE_USE_RESULT;
 
 /* Rows that a value of this kind has at most, and the bytes of all slots under the limits. */
 uint32_t plan_rows_max(enum plan_rows rows, const struct step_limits *m);

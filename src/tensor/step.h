@@ -36,6 +36,9 @@ struct sample_row {
     uint32_t k, raw_k;  /* entries wanted of the adjusted and the raw list, <= top_max */
 };
 
+/* Values of a row per token that a half of a plan hands to the other (plan_split). */
+#define PLAN_BORDER_MAX 4u
+
 struct step {
     uint32_t rows, seqs, outs;
     const int32_t *ids;      /* [rows] */
@@ -50,6 +53,7 @@ struct step {
     const struct logit_adjust *adjust;
     uint32_t adjust_count;
     const struct sample_row *sample; /* [outs] */
+    const float *const *enter;       /* [plan.enter_count] of [rows][width]: a half's; else NULL */
 };
 
 /* The most a step may hold; sizes scratch and answers once, at load. */
@@ -71,6 +75,7 @@ struct step_out {
     const float *raw_val;
     const float *lse;       /* [outs][2] log of the sum of exp: raw, adjusted; where a list is */
     const float *pooled;    /* [seqs][pooled_width] */
+    const float *leave[PLAN_BORDER_MAX]; /* [plan.leave_count] of [rows][width] */
 };
 
 #endif

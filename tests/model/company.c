@@ -228,8 +228,8 @@ static void check_prefixes(struct world *w)
 static struct world *world_open(const struct company *c, uint32_t threads)
 {
     struct world *w = calloc(1, sizeof *w);
-    struct model_run_options o = {.level = c->level, .act = c->act, .threads = threads,
-                                  .is_kv_int8 = c->is_kv_int8};
+    struct model_run_options o = {.backend = c->backend, .level = c->level, .act = c->act,
+                                  .threads = threads, .is_kv_int8 = c->is_kv_int8};
     w->c = c;
     w->count = c->count;
     model_run_open(&w->m, c->path, &o);

@@ -22,6 +22,7 @@
 
 struct company {
     const char *path;  /* of the GGUF file */
+    const char *backend; /* NULL: as model_run_open chooses */
     const char *level; /* NULL: the best of this machine */
     enum act act;
     bool is_kv_int8;

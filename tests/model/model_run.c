@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/halves.h"
+
 #define TINY_MAX 64u
 
 static void fail(const char *what, const struct err *e)
@@ -100,6 +102,24 @@ static void init_pages(struct model_run *m)
         fail("kv_init", &e);
 }
 
+/* The first layers always on the CPU. */
+static void open_device(struct model_run *m, const struct model_run_options *o)
+{
+    struct err e;
+    struct device_options d = {.level = o->level, .act = o->act,
+                               .threads = o->threads ? o->threads : 1};
+    struct halves_parts parts = {.lower = backend_table_find(STR("cpu")), .upper = m->backend,
+                                .layers = o->upper};
+    if (!m->backend->open(&m->device, &d, &e))
+        fail("device", &e);
+    if (!o->upper)
+        return;
+    parts.upper_device = m->device;
+    m->backend = &halves_backend;
+    if (!parts.lower->open(&parts.lower_device, &d, &e) || !halves_join(&m->device, &parts, &e))
+        fail("halves", &e);
+}
+
 void model_run_open(struct model_run *m, const char *path, const struct model_run_options *o)
 {
     struct err e;
@@ -107,12 +127,11 @@ void model_run_open(struct model_run *m, const char *path, const struct model_ru
                             .layout = malloc(sizeof(struct kv_layout))};
     arena_init(&m->arena, (size_t)64 << 20);
     plan_init(&m->plan, &m->arena, PLAN_KIND_MAIN);
-    const char *backend = getenv("TEST_BACKEND"); /* a GPU, by hand: not in the usual runs */
+    const char *backend = o->backend ? o->backend : getenv("TEST_BACKEND");
     m->backend = backend_table_pick(str_of(backend ? backend : "cpu"), &e);
     if (!m->backend)
         fail("backend", &e);
-    struct device_options d = {.level = o->level, .act = o->act,
-                               .threads = o->threads ? o->threads : 1};
+    open_device(m, o);
     struct step_limits limits = {.rows_max = MODEL_RUN_ROWS, .seqs_max = MODEL_RUN_SEQS,
                                  .outs_max = MODEL_RUN_ROWS, .top_max = 32};
     for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
@@ -125,7 +144,7 @@ void model_run_open(struct model_run *m, const char *path, const struct model_ru
                         &e))
         fail("plan", &e);
     if (!weights_bind(&m->weights, &m->plan, m->file, m->hp->arch->ignored, &m->arena, &e) ||
-        !m->backend->open(&m->device, &d, &e) ||
+        (m->backend->expect && !m->backend->expect(m->device, &m->plan, &e)) ||
         !weights_load(&m->weights, m->backend, m->device, NULL, &e))
         fail("weights", &e);
     init_pages(m);

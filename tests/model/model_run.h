@@ -41,10 +41,12 @@ struct model_run {
 size_t model_run_tiny(const char *const **names);
 
 struct model_run_options {
+    const char *backend; /* NULL: what TEST_BACKEND names, else the CPU */
     const char *level; /* NULL: the best */
     enum act act;
     uint32_t threads; /* 0: 1 */
     bool is_kv_int8;  /* else what goes with act */
+    uint32_t upper;   /* so many last layers on a second device; 0: one device */
 };
 
 void model_run_open(struct model_run *m, const char *path, const struct model_run_options *o);

@@ -235,6 +235,50 @@ static void test_a_dump_has_a_line_per_op_with_shapes_and_parameters(void **stat
     buf_deinit(&out);
 }
 
+static void test_a_plan_is_cut_before_the_first_op_of_a_layer(void **state)
+{
+    struct fixture *f = *state;
+    const struct plan *p = &f->plan;
+    struct plan lower, upper;
+    add_model(&f->plan, 3);
+    must_be_good(f, plan_finish(&f->plan, &f->err));
+    for (uint32_t layer = 1; layer < 3; layer++) {
+        plan_init(&lower, &f->arena, PLAN_KIND_MAIN);
+        plan_init(&upper, &f->arena, PLAN_KIND_MAIN);
+        must_be_good(f, plan_split(p, layer, &lower, &upper, &f->err));
+        assert_true(lower.is_finished && upper.is_finished);
+        assert_int_equal(lower.ops_count + upper.ops_count, p->ops_count);
+        assert_int_equal(p->weights[upper.ops[0].weight[0]].layer, layer);
+        assert_int_equal(lower.leave_count, 1); /* the residual stream */
+        assert_int_equal(upper.enter_count, 1);
+        assert_int_equal(lower.leave[0], upper.enter[0]);
+        assert_int_equal(lower.values[lower.leave[0]].op_last, lower.ops_count);
+        assert_int_equal(lower.logits, TENSOR_NONE);
+        assert_int_equal(upper.logits, p->logits);
+        assert_int_equal(upper.vocab, p->vocab);
+        /* What enters keeps its slot until it is read for the last time. */
+        uint16_t in = upper.enter[0], last = (uint16_t)upper.values[in].op_last;
+        for (uint32_t i = 0; i < last; i++)
+            assert_true(upper.values[upper.ops[i].out[0]].slot != upper.values[in].slot);
+    }
+}
+
+static void test_a_plan_that_cannot_be_cut_says_where(void **state)
+{
+    struct fixture *f = *state;
+    struct plan lower, upper;
+    struct view h = add_layer(&f->plan, 0, add_layer(&f->plan, 1, add_embed(&f->plan), 0), 0);
+    op_sample(&f->plan, op_rows(&f->plan, h));
+    must_be_good(f, plan_finish(&f->plan, &f->err));
+    plan_init(&lower, &f->arena, PLAN_KIND_MAIN);
+    plan_init(&upper, &f->arena, PLAN_KIND_MAIN);
+    assert_false(plan_split(&f->plan, 0, &lower, &upper, &f->err));
+    assert_int_equal(f->err.code, ERR_UNSUPPORTED);
+    assert_string_equal(f->err.text, "plan: 'blk.1.norm' is read on the wrong side of layer 0");
+    assert_false(plan_split(&f->plan, 2, &lower, &upper, &f->err));
+    assert_string_equal(f->err.text, "plan: it cannot be cut before layer 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +292,8 @@ int main(void)
         CASE(test_the_first_error_stays_and_later_calls_do_nothing),
         CASE(test_memory_ends_in_a_sentence),
         CASE(test_a_dump_has_a_line_per_op_with_shapes_and_parameters),
+        CASE(test_a_plan_is_cut_before_the_first_op_of_a_layer),
+        CASE(test_a_plan_that_cannot_be_cut_says_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
