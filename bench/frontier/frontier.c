@@ -3,8 +3,9 @@
  *     frontier -backend cuda -shape 8b -type Q4_K_M -batch 1,8,32 -context 512 -prefill 2048
  *
  * Decode: every sequence stands at `context` tokens and gets one more per step; the median of the
- * steps counts. Prefill: one prompt of that many tokens in steps of 2048 rows. Weights are one
- * random piece over and over: speed does not depend on their values, answers mean nothing. */
+ * steps counts; -kv int8: its pages. Prefill: one prompt of that many tokens in steps of 2048 rows.
+ * Weights are one random piece over and over: speed does not depend on their values, answers mean
+ * nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,7 @@ struct options {
     const struct shape *shape;
     const char *type;
     uint32_t batches[16], batch_count, context, prefill, steps, threads, rows_max;
+    enum kv_type kv;
 };
 
 static struct view layer(struct plan *p, const struct shape *s, uint32_t il, struct view h,
@@ -264,11 +266,13 @@ static void decode(const struct options *o, struct device *d, struct prepared *p
             times[n - 3] = seconds;
     }
     qsort(times, o->steps, sizeof *times, by_value);
-    double kv = 2.0 * 2 * o->shape->layers * o->shape->kv_heads * o->shape->head_dim * o->context;
+    double kv = 2.0 * o->shape->layers * o->shape->kv_heads * o->context / KV_PAGE_TOKENS *
+                (double)kv_head_size(o->kv, o->shape->head_dim);
     double median = times[o->steps / 2];
-    printf("decode %-8s %-7s batch %3u context %5u: %9.1f tokens/s  %7.3f ms/step  %7.1f GB/s "
-           "weights, %7.1f with KV\n",
-           o->shape->name, o->type, batch, o->context, batch / median, median * 1e3,
+    printf("decode %-8s %-7s kv %-4s batch %3u context %5u: %9.1f tokens/s  %7.3f ms/step  "
+           "%7.1f GB/s weights, %7.1f with KV\n",
+           o->shape->name, o->type, kv_type_name(o->kv), batch, o->context, batch / median,
+           median * 1e3,
            bytes / median * 1e-9, (bytes + kv * batch) / median * 1e-9);
     fflush(stdout);
 }
@@ -295,8 +299,8 @@ static void prefill(const struct options *o, struct device *d, struct prepared *
         }
         best = total < best ? total : best;
     }
-    printf("prefill %-8s %-7s %5u tokens: %9.1f tokens/s\n", o->shape->name, o->type, o->prefill,
-           o->prefill / best);
+    printf("prefill %-8s %-7s kv %-4s %5u tokens: %9.1f tokens/s\n", o->shape->name, o->type,
+           kv_type_name(o->kv), o->prefill, o->prefill / best);
     fflush(stdout);
 }
 
@@ -316,6 +320,8 @@ static bool parse(struct options *o, int argc, char **argv)
         bool is_number = str_to_u64(value, &n);
         if (str_eq(key, STR("-backend")))
             o->backend = str_eq(value, STR("cuda")) ? &cuda_backend : &cpu_backend;
+        else if (str_eq(key, STR("-kv")))
+            o->kv = str_eq(value, STR("int8")) ? KV_TYPE_INT8 : KV_TYPE_F16;
         else if (str_eq(key, STR("-type")))
             o->type = argv[i + 1];
         else if (str_eq(key, STR("-context")) && is_number)
@@ -361,7 +367,7 @@ int main(int argc, char **argv)
     struct device_options dev = {.act = ACT_AUTO, .threads = o.threads};
     struct kv_layout layout;
     if (!plan_expand(&plan, o.backend->ops, &e) || !plan_finish(&plan, &e) ||
-        !plan_kv_layout(&plan, KV_TYPE_F16, &layout, &e) || !o.backend->open(&d, &dev, &e)) {
+        !plan_kv_layout(&plan, o.kv, &layout, &e) || !o.backend->open(&d, &dev, &e)) {
         fprintf(stderr, "frontier: %s\n", e.text);
         return 1;
     }

@@ -18,35 +18,75 @@ static __device__ __forceinline__ float attn_dot8(const float f[8], const float 
     return fmaf(b.w, f[7], fmaf(b.z, f[6], fmaf(b.y, f[5], fmaf(b.x, f[4], s))));
 }
 
-/* Scores of this thread's position for all heads of the group. */
-template <int G>
-static __device__ __forceinline__ void attn_scores(const cuda_attn_args &a, const uint8_t *page,
-                                                   const float *q, float *p, uint32_t head)
+/* Eight columns as floats: f16, or int8 without their scale. */
+template <bool IS_INT8>
+static __device__ __forceinline__ void attn_take8(float (&f)[8], const uint8_t *from)
 {
-    const uint4 *k = (const uint4 *)((const __half *)(page) +
-                                     ((size_t)head * 32 + (threadIdx.x & 31)) * a.kv.dk);
-    float s[G];
+    if constexpr (IS_INT8) {
+        const uint2 v = *reinterpret_cast<const uint2 *>(from);
+        const int8_t *code = reinterpret_cast<const int8_t *>(&v);
 #pragma unroll
-    for (int h = 0; h < G; h++)
-        s[h] = 0;
-#pragma unroll 8
-    for (uint32_t c = 0; c < a.kv.dk / 8; c++) {
-        const uint4 v = k[c];
+        for (int i = 0; i < 8; i++)
+            f[i] = (float)code[i];
+    } else {
+        const uint4 v = *reinterpret_cast<const uint4 *>(from);
         const __half2 *half = reinterpret_cast<const __half2 *>(&v);
-        float f[8];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float2 x = __half22float2(half[i]);
             f[2 * i] = x.x;
             f[2 * i + 1] = x.y;
         }
+    }
+}
+
+/* Four columns. */
+template <bool IS_INT8>
+static __device__ __forceinline__ float4 attn_take4(const uint8_t *from)
+{
+    if constexpr (IS_INT8) {
+        const char4 v = *reinterpret_cast<const char4 *>(from);
+        return {(float)v.x, (float)v.y, (float)v.z, (float)v.w};
+    } else {
+        const uint2 raw = *reinterpret_cast<const uint2 *>(from);
+        const float2 x = __half22float2(*reinterpret_cast<const __half2 *>(&raw.x));
+        const float2 y = __half22float2(*reinterpret_cast<const __half2 *>(&raw.y));
+        return {x.x, x.y, y.x, y.y};
+    }
+}
+
+/* Scale of a token of int8, behind all codes of its head. */
+static __device__ __forceinline__ float attn_scale(const uint8_t *head, uint32_t columns,
+                                                   uint32_t token)
+{
+    return __half2float(((const __half *)(head + 32 * columns))[token]);
+}
+
+/* Scores of this thread's position for all heads of the group. */
+template <int G, bool IS_INT8>
+static __device__ __forceinline__ void attn_scores(const cuda_attn_args &a, const uint8_t *page,
+                                                   const float *q, float *p, uint32_t head)
+{
+    constexpr uint32_t size = IS_INT8 ? 1 : 2;
+    const uint8_t *of_head = page + (size_t)head * a.kv.k_size;
+    const uint8_t *k = of_head + (threadIdx.x & 31) * a.kv.dk * size;
+    float s[G], scale = 1.0f;
+    if constexpr (IS_INT8)
+        scale = attn_scale(of_head, a.kv.dk, threadIdx.x & 31);
+#pragma unroll
+    for (int h = 0; h < G; h++)
+        s[h] = 0;
+#pragma unroll 8
+    for (uint32_t c = 0; c < a.kv.dk / 8; c++) {
+        float f[8];
+        attn_take8<IS_INT8>(f, k + c * 8 * size);
 #pragma unroll
         for (int h = 0; h < G; h++)
             s[h] = attn_dot8(f, q + h * a.kv.dk + c * 8, s[h]);
     }
 #pragma unroll
     for (int h = 0; h < G; h++) {
-        float x = __fmul_rn(s[h], a.scale);
+        float x = __fmul_rn(IS_INT8 ? __fmul_rn(s[h], scale) : s[h], a.scale);
         if (a.softcap != 0)
             x = __fmul_rn(a.softcap, tanhf(__fdiv_rn(x, a.softcap)));
         x = __fmul_rn(x, COMMON_LOG2_E);
@@ -81,30 +121,34 @@ static __device__ __forceinline__ void attn_weights(float *p, float *part, uint3
 }
 
 /* This warp's page times its weights: columns 4 * lane .. of each 128, into room[warp][h][dv]. */
-template <int G>
+template <int G, bool IS_INT8>
 static __device__ __forceinline__ void attn_values(const cuda_attn_args &a, const uint8_t *page,
                                                    const float *p, float *room, uint32_t head,
                                                    uint32_t low, uint32_t high)
 {
+    constexpr uint32_t size = IS_INT8 ? 1 : 2;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31, dv = a.kv.dv;
     for (uint32_t c = 4 * lane; c < dv; c += 128) {
         float s[G][4];
 #pragma unroll
         for (int h = 0; h < G; h++)
             s[h][0] = s[h][1] = s[h][2] = s[h][3] = 0;
-        const __half *v = (const __half *)(page + a.kv.v_offset) + (size_t)head * 32 * dv + c;
+        const uint8_t *v = page + a.kv.v_offset + (size_t)head * a.kv.v_size;
 #pragma unroll 16
         for (uint32_t t = low; t < high; t++) {
-            uint2 raw = *reinterpret_cast<const uint2 *>(v + (size_t)t * dv);
-            float2 x = __half22float2(*reinterpret_cast<const __half2 *>(&raw.x));
-            float2 y = __half22float2(*reinterpret_cast<const __half2 *>(&raw.y));
+            const float4 x = attn_take4<IS_INT8>(v + (t * dv + c) * size);
+            float scale = 1.0f;
+            if constexpr (IS_INT8)
+                scale = attn_scale(v, dv, t);
 #pragma unroll
             for (int h = 0; h < G; h++) {
                 float w = p[h * CUDA_ATTN_BLOCK + warp * 32 + t];
+                if constexpr (IS_INT8)
+                    w = __fmul_rn(w, scale);
                 s[h][0] = fmaf(w, x.x, s[h][0]);
                 s[h][1] = fmaf(w, x.y, s[h][1]);
-                s[h][2] = fmaf(w, y.x, s[h][2]);
-                s[h][3] = fmaf(w, y.y, s[h][3]);
+                s[h][2] = fmaf(w, x.z, s[h][2]);
+                s[h][3] = fmaf(w, x.w, s[h][3]);
             }
         }
 #pragma unroll
@@ -117,7 +161,8 @@ static __device__ __forceinline__ void attn_values(const cuda_attn_args &a, cons
 
 /* grid: x = blocks of positions, y = kv heads, z = rows. Shared: q[G][dk], p[G][256],
  * room[8][G][dv]. Blocks that a row does not see are left alone: attn_merge skips them too. */
-template <int G> static __device__ __forceinline__ void attn_run(const cuda_attn_args &a)
+template <int G, bool IS_INT8>
+static __device__ __forceinline__ void attn_run(const cuda_attn_args &a)
 {
     extern __shared__ float4 attn_shared[];
     float *shared = (float *)attn_shared;
@@ -141,7 +186,7 @@ template <int G> static __device__ __forceinline__ void attn_run(const cuda_attn
     __syncthreads();
     const uint32_t pos = first + threadIdx.x;
     if (pos >= from && pos < to)
-        attn_scores<G>(a, page, q, p, head);
+        attn_scores<G, IS_INT8>(a, page, q, p, head);
     else
         for (int h = 0; h < G; h++)
             p[h * CUDA_ATTN_BLOCK + threadIdx.x] = -COMMON_INFINITY;
@@ -150,8 +195,8 @@ template <int G> static __device__ __forceinline__ void attn_run(const cuda_attn
                   (((size_t)row * a.heads + head * group) * a.blocks + blockIdx.x) * (dv + 2);
     attn_weights(p, part, group, a.blocks, dv);
     __syncthreads();
-    attn_values<G>(a, page, p, room, head, low < high ? low & 31 : 0,
-                   low < high ? ((high - 1) & 31) + 1 : 0);
+    attn_values<G, IS_INT8>(a, page, p, room, head, low < high ? low & 31 : 0,
+                            low < high ? ((high - 1) & 31) + 1 : 0);
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < group * dv; i += ATTN_THREADS) {
         uint32_t h = i / dv, c = i % dv;
@@ -165,7 +210,12 @@ template <int G> static __device__ __forceinline__ void attn_run(const cuda_attn
 #define ATTN(G)                                                                                    \
     KERNEL __launch_bounds__(ATTN_THREADS) attn_part_##G(const __grid_constant__ cuda_attn_args a) \
     {                                                                                              \
-        attn_run<G>(a);                                                                            \
+        attn_run<G, false>(a);                                                                     \
+    }                                                                                              \
+    KERNEL __launch_bounds__(ATTN_THREADS)                                                         \
+        attn_part_int8_##G(const __grid_constant__ cuda_attn_args a)                               \
+    {                                                                                              \
+        attn_run<G, true>(a);                                                                      \
     }
 ATTN(1)
 ATTN(2) ATTN(4) ATTN(8) ATTN(16)

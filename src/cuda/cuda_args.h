@@ -58,6 +58,7 @@
 #define CUDA_IMAGE_SIZE (CUDA_IMAGE_HEAD + 4 * CUDA_IMAGE_STEP)
 #define CUDA_ATTN_BLOCK 256 /* positions that attn.cu reduces together, whatever the batch */
 #define CUDA_ATTEND_BLOCK 128 /* attend.cu */
+#define CUDA_KV_COLUMNS_MAX 512 /* of a head, int8 */
 #define CUDA_ATTEND_ROWS 128  /* (row, head of a group) of a block of many rows */
 
 /* Formats on the device. The order is used by the kernels' switch. */
@@ -176,6 +177,14 @@ struct cuda_kv_args {
     cuda_addr pages; /* u32 [S][pages_max] */
     uint64_t page_size, v_offset;
     uint32_t pages_max, kv_heads, dk, dv;
+    uint32_t k_size, v_size; /* bytes of a head: 32 tokens f16, or int8 and then 32 f16 scales */
+    uint32_t is_int8;
+};
+
+struct cuda_turn_args { /* queries as K of int8 lies in pages: times a Hadamard matrix */
+    struct cuda_view x;
+    cuda_addr out; /* f32 [rows][heads * dk] */
+    uint32_t rows, heads, dk;
 };
 
 struct cuda_kv_write_args {
@@ -188,6 +197,7 @@ struct cuda_kv_write_args {
 struct cuda_rope_qk_args {      /* norm and RoPE of q and k, k and v into their page */
     struct cuda_rope_args q, k; /* k.out: not used */
     struct cuda_kv_write_args write;
+    uint32_t turns_q; /* q as ops_turn would leave it */
 };
 
 struct cuda_attn_args {

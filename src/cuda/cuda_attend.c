@@ -13,12 +13,15 @@ static struct cuda_kv_args cuda_attend_kv(const struct prepared *p, uint16_t lay
     return (struct cuda_kv_args){
         .pool = cuda_backend_layer_page(p->d, found, 0),
         .pages = p->in + p->at.pages[found->group],
-        .page_size = cuda_backend_layer_size(found),
-        .v_offset = (size_t)found->heads * found->dk * KV_PAGE_TOKENS * 2,
+        .page_size = cuda_backend_layer_size(p->d, found),
+        .v_offset = found->heads * kv_head_size(l->type, found->dk),
         .pages_max = p->shape.page_stride,
         .kv_heads = found->heads,
         .dk = found->dk,
         .dv = found->dv,
+        .k_size = (uint32_t)kv_head_size(l->type, found->dk),
+        .v_size = (uint32_t)kv_head_size(l->type, found->dv),
+        .is_int8 = l->type == KV_TYPE_INT8,
     };
 }
 
@@ -34,6 +37,20 @@ bool cuda_attend_kv_write(struct prepared *p, const struct op *o, struct err *e)
     };
     return cuda_run_launch(p, p->d->k.ops_kv_write, cuda_run_grid(a.kv.kv_heads, a.rows, 32), &a,
                            e);
+}
+
+/* Whether the attention at `index` finds its queries turned: the op before it made them, for it
+ * alone. */
+static bool cuda_attend_is_turned(const struct prepared *p, uint32_t index)
+{
+    const struct plan *plan = p->plan;
+    if (p->d->layout.type != KV_TYPE_INT8 || index == 0 || index >= plan->ops_count)
+        return false;
+    const struct op *before = &plan->ops[index - 1], *o = &plan->ops[index];
+    return before->kind == OP_ROPE_QK && o->kind == OP_ATTN &&
+           o->in[0].value == before->out[0] && o->layer == before->layer &&
+           plan->values[before->out[0]].op_last == index &&
+           op_width(o->in[0]) == plan->values[before->out[0]].width;
 }
 
 /* q[N,h*dk], k, v; weights: norms of q and k, frequency divisors (cuda_step reads them). */
@@ -55,6 +72,7 @@ bool cuda_attend_rope_qk(struct prepared *p, const struct op *o, uint32_t index,
     a.k.norm = cuda_run_vector(p, o->weight[1]);
     a.q.eps = a.k.eps = q->eps;
     a.k.heads = q->kv.kv_heads;
+    a.turns_q = cuda_attend_is_turned(p, index + 1);
     return cuda_run_launch(p, p->d->k.ops_rope_qk,
                            cuda_run_grid((a.q.heads + 2 * a.k.heads + 3) / 4, p->shape.rows, 128),
                            &a, e);
@@ -74,16 +92,51 @@ static struct cuda_act_args cuda_attend_act_rows(struct cuda_act_args a, uint32_
 }
 
 /* Kernel for so many query heads per K/V head. */
-static cuda_function cuda_attend_kernel(const struct cuda_kernels *k, uint32_t group,
+static cuda_function cuda_attend_kernel(const struct cuda_kernels *k, bool is_int8, uint32_t group,
                                         uint32_t *padded)
 {
-    cuda_function functions[] = {k->attn_part_1, k->attn_part_2, k->attn_part_4, k->attn_part_8,
-                                 k->attn_part_16};
+    cuda_function functions[2][5] = {
+        {k->attn_part_1, k->attn_part_2, k->attn_part_4, k->attn_part_8, k->attn_part_16},
+        {k->attn_part_int8_1, k->attn_part_int8_2, k->attn_part_int8_4, k->attn_part_int8_8,
+         k->attn_part_int8_16}};
     uint32_t step = 0;
-    while (step + 1 < countof(functions) && (1u << step) < group)
+    while (step + 1 < countof(functions[0]) && (1u << step) < group)
         step++;
     *padded = 1u << step;
-    return functions[step];
+    return functions[is_int8][step];
+}
+
+/* Those of attend.cu. */
+struct cuda_attend_pair {
+    cuda_function part, rows;
+};
+static struct cuda_attend_pair cuda_attend_tiles(const struct cuda_kernels *k, bool is_int8,
+                                                 uint32_t d)
+{
+    if (is_int8)
+        return d == 64 ? (struct cuda_attend_pair){k->attend_part_int8_64, k->attend_rows_int8_64}
+                       : (struct cuda_attend_pair){k->attend_part_int8_128,
+                                                   k->attend_rows_int8_128};
+    return d == 64 ? (struct cuda_attend_pair){k->attend_part_64, k->attend_rows_64}
+                   : (struct cuda_attend_pair){k->attend_part_128, k->attend_rows_128};
+}
+
+/* Pages of int8 hold K turned: the queries of a step are turned once too. */
+static bool cuda_attend_turn(struct prepared *p, uint32_t index, struct cuda_attn_args *a,
+                             struct err *e)
+{
+    const struct op_attn n = p->plan->ops[index].a.attn;
+    if (!a->kv.is_int8 || cuda_attend_is_turned(p, index))
+        return true;
+    struct cuda_turn_args t = {
+        .x = a->q, .out = p->turned, .rows = a->rows, .heads = n.heads, .dk = n.dk};
+    a->q = (struct cuda_view){.p = p->turned,
+                              .stride = n.heads * n.dk,
+                              .width = n.heads * n.dk,
+                              .group_width = 1,
+                              .group_stride = 1};
+    return cuda_run_launch(p, p->d->k.ops_turn, cuda_run_grid((n.heads + 3) / 4, t.rows, 128), &t,
+                           e);
 }
 
 static struct cuda_attn_args cuda_attend_args(const struct prepared *p, const struct op *o,
@@ -155,37 +208,41 @@ static bool cuda_attend_parts(struct prepared *p, uint32_t index, cuda_function 
 static bool cuda_attend_rows(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
 {
     struct op_attn n = o->a.attn;
-    const struct cuda_kernels *k = &p->d->k;
     struct cuda_attn_args a = cuda_attend_args(p, o, CUDA_ATTEND_BLOCK);
+    const struct cuda_attend_pair k = cuda_attend_tiles(&p->d->k, a.kv.is_int8, n.dk);
+    if (!cuda_attend_turn(p, index, &a, e))
+        return false;
     const uint32_t alone = a.rows > 2 * p->shape.seqs ? p->shape.singles : a.rows;
     if (alone < a.rows) {
         uint32_t each = CUDA_ATTEND_ROWS / (n.heads / n.kv_heads);
         struct cuda_attn_args rest = cuda_attend_from(&a, n, alone);
         struct cuda_grid g = cuda_run_grid(n.kv_heads, (rest.rows + each - 1) / each, 256);
         g.shared = cuda_kernels_attend_rows_size(n.dk);
-        if (!cuda_run_launch(p, n.dk == 64 ? k->attend_rows_64 : k->attend_rows_128, g, &rest, e))
+        if (!cuda_run_launch(p, k.rows, g, &rest, e))
             return false;
     }
     if (alone == 0)
         return true;
     a.rows = alone;
     struct cuda_grid g = cuda_run_grid(a.blocks, n.kv_heads, 128);
-    g.shared = cuda_kernels_attend_part_size(n.dk);
-    return cuda_attend_parts(p, index, n.dk == 64 ? k->attend_part_64 : k->attend_part_128, g,
-                             &a, e);
+    g.shared = cuda_kernels_attend_part_size(n.dk, a.kv.is_int8);
+    return cuda_attend_parts(p, index, k.part, g, &a, e);
 }
 
 bool cuda_attend_op(struct prepared *p, const struct op *o, uint32_t index, struct err *e)
 {
     struct op_attn n = o->a.attn;
     uint32_t group, each = n.heads / n.kv_heads;
-    cuda_function part = cuda_attend_kernel(&p->d->k, each, &group);
+    bool is_int8 = p->d->layout.type == KV_TYPE_INT8;
+    cuda_function part = cuda_attend_kernel(&p->d->k, is_int8, each, &group);
     if (each > group)
         return err_set(e, ERR_UNSUPPORTED, "cuda: %u query heads per K/V head, at most %u", each,
                        group);
     if (n.dk == n.dv && (n.dk == 64 || n.dk == 128))
         return cuda_attend_rows(p, o, index, e);
     struct cuda_attn_args a = cuda_attend_args(p, o, CUDA_ATTN_BLOCK);
+    if (!cuda_attend_turn(p, index, &a, e))
+        return false;
     struct cuda_grid g = cuda_run_grid(a.blocks, n.kv_heads, 256);
     g.shared = group * (n.dk + CUDA_ATTN_BLOCK + 8 * n.dv) * 4;
     return cuda_attend_parts(p, index, part, g, &a, e);

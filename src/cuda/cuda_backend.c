@@ -197,8 +197,8 @@ static void cuda_backend_info(struct device *d, struct device_info *out)
     d->driver->mem_info(&free_bytes, &total);
     snprintf(out->name, sizeof out->name, "%s", d->name);
     snprintf(out->level, sizeof out->level, "sm_%d%d", d->major, d->minor);
-    snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d%d act=int8 kv=f16 rules=%d", d->major,
-             d->minor, CUDA_NUMERICS_RULES);
+    snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d%d act=int8 kv=%s rules=%d", d->major,
+             d->minor, kv_type_name(d->layout.type), CUDA_NUMERICS_RULES);
     out->memory_total = total;
     out->memory_used = d->memory_used;
     out->memory_free = free_bytes;
@@ -208,14 +208,29 @@ static void cuda_backend_info(struct device *d, struct device_info *out)
 
 /* ---- pages ---- */
 
+static bool cuda_backend_can_keep(const struct kv_layout *l, struct err *e)
+{
+    if (l->type != KV_TYPE_F16 && l->type != KV_TYPE_INT8)
+        return err_set(e, ERR_UNSUPPORTED, "cuda: K and V as %s are not built: f16, int8",
+                       kv_type_name(l->type));
+    for (uint32_t i = 0; i < l->layers_count && l->type == KV_TYPE_INT8; i++) {
+        const struct kv_layer *k = &l->layers[i];
+        if (k->dk % 16 || k->dv % 16 || base_max(k->dk, k->dv) > CUDA_KV_COLUMNS_MAX)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "cuda: K and V as int8: layer %u has heads of %u and %u columns, but "
+                           "multiples of 16 up to %u are built", k->layer, k->dk, k->dv,
+                           CUDA_KV_COLUMNS_MAX);
+    }
+    return true;
+}
+
 static bool cuda_backend_kv_init(struct device *d, const struct kv_layout *l, const uint32_t *pages,
                                  uint32_t states, struct err *e)
 {
     if (states)
         return err_set(e, ERR_UNSUPPORTED, "cuda: recurrent states are not built");
-    if (l->type != KV_TYPE_F16)
-        return err_set(e, ERR_UNSUPPORTED, "cuda: K and V as %s are not built",
-                       kv_type_name(l->type));
+    if (!cuda_backend_can_keep(l, e))
+        return false;
     must(!d->has_kv);
     d->layout = *l;
     d->has_kv = true;
@@ -227,22 +242,23 @@ static bool cuda_backend_kv_init(struct device *d, const struct kv_layout *l, co
         if (!cuda_backend_alloc(d, "kv", size, &d->pages[g], e))
             return false;
         d->pages_count[g] = pages[g];
-        if (!cuda_backend_check(d, d->driver->set_bytes(d->pages[g], 0, size, d->stream),
+        if (size && !cuda_backend_check(d, d->driver->set_bytes(d->pages[g], 0, size, d->stream),
                                 "clear pages", e))
             return false;
     }
     return true;
 }
 
-size_t cuda_backend_layer_size(const struct kv_layer *l)
+size_t cuda_backend_layer_size(const struct device *d, const struct kv_layer *l)
 {
-    return (size_t)l->heads * (l->dk + l->dv) * KV_PAGE_TOKENS * 2;
+    enum kv_type t = d->layout.type;
+    return l->heads * (kv_head_size(t, l->dk) + kv_head_size(t, l->dv));
 }
 
 cuda_ptr cuda_backend_layer_page(const struct device *d, const struct kv_layer *l, uint32_t page)
 {
     return d->pages[l->group] + l->offset * d->pages_count[l->group] +
-           cuda_backend_layer_size(l) * page;
+           cuda_backend_layer_size(d, l) * page;
 }
 
 bool cuda_backend_copy_page(struct device *d, const struct kv_copy *c, struct err *e)
@@ -253,7 +269,7 @@ bool cuda_backend_copy_page(struct device *d, const struct kv_copy *c, struct er
             !cuda_backend_check(d,
                                 d->driver->copy_on(cuda_backend_layer_page(d, l, c->to),
                                                    cuda_backend_layer_page(d, l, c->from),
-                                                   cuda_backend_layer_size(l), d->stream),
+                                                   cuda_backend_layer_size(d, l), d->stream),
                                 "copy page", e))
             return false;
     }
@@ -270,7 +286,7 @@ static bool cuda_backend_move(struct device *d, struct kv_ref r, uint8_t *to, co
         if (l->group != r.group)
             continue;
         cuda_ptr page = cuda_backend_layer_page(d, l, r.index);
-        size_t size = cuda_backend_layer_size(l);
+        size_t size = cuda_backend_layer_size(d, l);
         cuda_result rc = to ? d->driver->copy_out(to + l->offset, page, size, d->stream)
                             : d->driver->copy_in(page, from + l->offset, size, d->stream);
         if (!cuda_backend_check(d, rc, "move page", e))

@@ -79,7 +79,7 @@ struct cuda_inputs {
 
 /* Bytes of the widest packed input, the most rows of one, the most experts. */
 struct cuda_sizes {
-    size_t elements, floats, part, pairs, experts, image;
+    size_t elements, floats, part, pairs, experts, image, turned, beside;
 };
 
 struct prepared {
@@ -92,6 +92,8 @@ struct prepared {
     cuda_ptr *freqs;                     /* [ops_count] of ropes, else 0 */
     cuda_ptr act_q, act_d, act_s, act_f; /* packed inputs; act_f: a view without gaps */
     cuda_ptr act_image;                  /* the same for gemm.cu; 0: no step is that wide */
+    cuda_ptr turned;                     /* queries for pages of int8; 0: others */
+    cuda_ptr beside;                     /* up projections of another type than the gate; 0: none */
     cuda_ptr part, work, pair, adjusted, best, sums; /* best, sums: of logits, for sampling */
     size_t part_size;
     struct cuda_sizes sizes;
@@ -123,9 +125,10 @@ void cuda_backend_free(struct device *d, cuda_ptr p, size_t size);
 /* Notes that the device is lost when r is a device error. */
 bool cuda_backend_check(struct device *d, cuda_result r, const char *what, struct err *e);
 
-/* A layer's part of a page: K [head][token][dk], then V; and how many bytes it has. */
+/* A layer's part of a page: K [head][token][dk], then V, with int8 each head's scales behind its
+ * codes; and how many bytes it has. */
 cuda_ptr cuda_backend_layer_page(const struct device *d, const struct kv_layer *l, uint32_t page);
-size_t cuda_backend_layer_size(const struct kv_layer *l);
+size_t cuda_backend_layer_size(const struct device *d, const struct kv_layer *l);
 bool cuda_backend_copy_page(struct device *d, const struct kv_copy *c, struct err *e);
 
 /* ---- cuda_weight.c ---- */

@@ -87,10 +87,12 @@ static bool cuda_kernels_find_matmuls(struct cuda_kernels *k, struct err *e)
     return true;
 }
 
-/* Query in two parts [16][d], K and V of a block. */
-uint32_t cuda_kernels_attend_part_size(uint32_t d)
+/* Query in two parts [16][d], K and V of a block; of int8 one of them at a time, and a little more
+ * for the sums of each warp. */
+uint32_t cuda_kernels_attend_part_size(uint32_t d, bool is_int8)
 {
-    return (2 * 16 + 2 * CUDA_ATTEND_BLOCK) * d * 2;
+    return is_int8 ? (2 * 16 + CUDA_ATTEND_BLOCK) * d * 2 + 4 * 256
+                   : (2 * 16 + 2 * CUDA_ATTEND_BLOCK) * d * 2;
 }
 
 /* Query in two parts, two stages of 64 positions of K and V, sums, their maxima and weights. */
@@ -122,17 +124,26 @@ bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d, bool
         return false;
     CUDA_KERNELS(X)
 #undef X
-    cuda_function large[] = {k->attn_part_8,     k->attn_part_16,    k->attend_part_64,
-                             k->attend_part_128, k->attend_rows_64, k->attend_rows_128};
-    const int sizes[] = {160 << 10,
-                         160 << 10,
-                         (int)cuda_kernels_attend_part_size(64),
-                         (int)cuda_kernels_attend_part_size(128),
-                         (int)cuda_kernels_attend_rows_size(64),
-                         (int)cuda_kernels_attend_rows_size(128)};
+    const int part_64 = (int)cuda_kernels_attend_part_size(64, false);
+    const int part_128 = (int)cuda_kernels_attend_part_size(128, false);
+    const int codes_64 = (int)cuda_kernels_attend_part_size(64, true);
+    const int codes_128 = (int)cuda_kernels_attend_part_size(128, true);
+    const int rows_64 = (int)cuda_kernels_attend_rows_size(64);
+    const int rows_128 = (int)cuda_kernels_attend_rows_size(128);
+    const struct {
+        cuda_function f;
+        int size;
+    } large[] = {
+        {k->attn_part_8, 160 << 10},        {k->attn_part_16, 160 << 10},
+        {k->attn_part_int8_8, 160 << 10},   {k->attn_part_int8_16, 160 << 10},
+        {k->attend_part_64, part_64},       {k->attend_part_128, part_128},
+        {k->attend_rows_64, rows_64},       {k->attend_rows_128, rows_128},
+        {k->attend_part_int8_64, codes_64}, {k->attend_part_int8_128, codes_128},
+        {k->attend_rows_int8_64, rows_64},  {k->attend_rows_int8_128, rows_128},
+    };
     for (size_t i = 0; i < countof(large); i++)
-        if (!cuda_driver_check(d, d->function_set(large[i], CUDA_FUNC_SMEM, sizes[i]), "attention",
-                               e))
+        if (!cuda_driver_check(d, d->function_set(large[i].f, CUDA_FUNC_SMEM, large[i].size),
+                               "attention", e))
             return false;
     return true;
 }

@@ -29,9 +29,13 @@ extern const uint32_t cuda_kernels_columns[CUDA_COLUMN_STEPS]; /* 1, 8, 16, 32 *
         X(ops, ops_act4) X(ops, ops_map)                                                           \
         X(ops, ops_rope) X(ops, ops_kv_write) X(ops, ops_rope_qk) X(ops, ops_pool)                 \
             X(attn, attn_part_1) X(attn, attn_part_2) X(attn, attn_part_4) X(attn, attn_part_8)    \
-                X(attn, attn_part_16) X(attn, attn_merge) X(moe, moe_route) X(moe, moe_sort)       \
+                X(attn, attn_part_16) X(attn, attn_part_int8_1) X(attn, attn_part_int8_2)          \
+                X(attn, attn_part_int8_4) X(attn, attn_part_int8_8) X(attn, attn_part_int8_16)     \
+                X(ops, ops_turn) X(attn, attn_merge) X(moe, moe_route) X(moe, moe_sort)       \
                     X(attend, attend_part_64) X(attend, attend_part_128)                           \
                     X(attend, attend_rows_64) X(attend, attend_rows_128)                           \
+                    X(attend, attend_part_int8_64) X(attend, attend_part_int8_128)                 \
+                    X(attend, attend_rows_int8_64) X(attend, attend_rows_int8_128)                 \
                     X(moe, moe_sum) X(sampling, sample_row)                                        \
                     X(sampling, sample_best_part) X(sampling, sample_sums_part)                    \
                         X(gemm, gemm_join)
@@ -65,7 +69,7 @@ uint32_t cuda_kernels_record_size(uint32_t format);
 uint32_t cuda_kernels_gemm_columns(uint32_t format, uint32_t columns);
 uint32_t cuda_kernels_gemm_size(uint32_t format, uint32_t columns);
 /* Shared memory of attend.cu's kernels for heads of d columns. */
-uint32_t cuda_kernels_attend_part_size(uint32_t d);
+uint32_t cuda_kernels_attend_part_size(uint32_t d, bool is_int8);
 uint32_t cuda_kernels_attend_rows_size(uint32_t d);
 
 /* Loads the embedded fatbins into the current context. ERR_DEVICE: built without nvcc, or no code

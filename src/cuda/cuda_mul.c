@@ -266,13 +266,64 @@ static void cuda_mul_set_glu(struct cuda_matmul_args *a, struct op_glu g)
     a->clamp_up = g.clamp_up;
 }
 
+/* Gate and up are of different types: a product each, the second in p->beside, then this. */
+static bool cuda_mul_join_glu(struct prepared *p, const struct op *o, uint32_t rows,
+                              struct op_glu g, struct err *e)
+{
+    const uint32_t width = p->weights[o->weight[0]].rows;
+    const struct cuda_view gate = {.p = cuda_run_value(p, o->out[0]),
+                                   .stride = width,
+                                   .width = width,
+                                   .group_width = 1,
+                                   .group_stride = 1};
+    struct cuda_map_args a = {.a = gate,
+                              .b = gate,
+                              .out = gate.p,
+                              .rows = rows,
+                              .width = width,
+                              .b_width = width,
+                              .b_per_row = 1,
+                              .kind = CUDA_MAP_GLU,
+                              .act = g.kind,
+                              .alpha = g.alpha,
+                              .up_add = g.up_add,
+                              .clamp_gate = g.clamp_gate,
+                              .clamp_up = g.clamp_up};
+    a.b.p = p->beside;
+    return cuda_run_launch(p, p->d->k.ops_map, cuda_run_grid((width + 255) / 256, rows, 256), &a,
+                           e);
+}
+
+static bool cuda_mul_glu_apart(struct prepared *p, const struct op *o, uint32_t k, uint32_t rows,
+                               struct err *e)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct cuda_weight *c = cuda_run_weight(p, o->weight[i]);
+        uint32_t form = cuda_mul_form(p, c->format, rows, false);
+        if (!cuda_mul_pack(p, o->in[0], rows, k, c->kp, form, e))
+            return false;
+        struct cuda_matmul_args a = {.columns = rows, .kp = c->kp};
+        cuda_mul_set_input(p, &a, o->in[0], k);
+        cuda_mul_segment(p, &a, o->weight[i], o->weight[2 + i], TENSOR_NONE, o->out[0]);
+        if (i)
+            a.seg[0].out = p->beside;
+        if (!cuda_mul_product(p, &a, c->format, form, e))
+            return false;
+    }
+    return cuda_mul_join_glu(p, o, rows, o->a.glu, e);
+}
+
+bool cuda_mul_is_apart(const struct prepared *p, const struct op *o)
+{
+    return cuda_run_weight(p, o->weight[0])->format != cuda_run_weight(p, o->weight[1])->format;
+}
+
 bool cuda_mul_matmul_glu(struct prepared *p, const struct op *o, struct err *e)
 {
     const struct cuda_weight *c = cuda_run_weight(p, o->weight[0]);
     uint32_t k = p->weights[o->weight[0]].cols, rows = cuda_run_rows(p, o->in[0].value);
-    if (cuda_run_weight(p, o->weight[1])->format != c->format)
-        return err_set(e, ERR_UNSUPPORTED, "cuda: gate and up of '%.*s' have different types",
-                       STR_ARG(p->weights[o->weight[0]].name));
+    if (cuda_mul_is_apart(p, o))
+        return cuda_mul_glu_apart(p, o, k, rows, e);
     uint32_t form = cuda_mul_form(p, c->format, rows, o->a.glu.kind > OP_ACT_GELU_TANH);
     if (!cuda_mul_pack(p, o->in[0], rows, k, c->kp, form, e))
         return false;
@@ -304,10 +355,16 @@ static bool cuda_mul_sort(struct prepared *p, struct view ids, uint32_t experts,
     return cuda_run_launch(p, p->d->k.moe_sort, cuda_run_grid(1, 1, 1024), &a, e);
 }
 
-bool cuda_mul_experts(struct prepared *p, const struct op *o, uint32_t ranks,
-                      const struct op_glu *glu, struct err *e)
+/* Weight w of the experts, with bias and scale, into the value of o. */
+struct cuda_mul_expert {
+    uint16_t w, bias, scale;
+    uint32_t ranks;
+    bool is_beside; /* into p->beside */
+};
+
+static bool cuda_mul_experts_begin(struct prepared *p, const struct op *o, uint16_t w,
+                                   uint32_t ranks, struct cuda_matmul_args *a, struct err *e)
 {
-    uint16_t w = o->weight[0];
     const struct cuda_weight *c = cuda_run_weight(p, w);
     uint32_t k = p->weights[w].cols, experts = p->weights[w].mats;
     uint32_t rows = cuda_run_rows(p, o->in[0].value), pairs = rows * ranks;
@@ -315,7 +372,7 @@ bool cuda_mul_experts(struct prepared *p, const struct op *o, uint32_t ranks,
     if (!cuda_mul_sort(p, o->in[1], experts, pairs, cuda_kernels_columns[step], e) ||
         !cuda_mul_pack(p, o->in[0], rows, k, c->kp, cuda_mul_form(p, c->format, rows, true), e))
         return false;
-    struct cuda_matmul_args a = {
+    *a = (struct cuda_matmul_args){
         .columns = pairs,
         .kp = c->kp,
         .work = p->work,
@@ -323,18 +380,50 @@ bool cuda_mul_experts(struct prepared *p, const struct op *o, uint32_t ranks,
         .ranks = ranks,
         .x_per_pair = op_width(o->in[0]) > k,
     };
-    cuda_mul_set_input(p, &a, o->in[0], k);
-    if (glu) {
-        if (cuda_run_weight(p, o->weight[1])->format != c->format)
-            return err_set(e, ERR_UNSUPPORTED, "cuda: gate and up of '%.*s' have different types",
-                           STR_ARG(p->weights[w].name));
-        cuda_mul_segment(p, &a, w, o->weight[2], TENSOR_NONE, o->out[0]);
-        cuda_mul_segment(p, &a, o->weight[1], o->weight[3], TENSOR_NONE, o->out[0]);
-        cuda_mul_set_glu(&a, *glu);
-    } else {
-        cuda_mul_segment(p, &a, w, o->weight[1], o->weight[2], o->out[0]);
-    }
-    return cuda_mul_matmul_launch(p, &a, c->format, step, e);
+    cuda_mul_set_input(p, a, o->in[0], k);
+    return true;
+}
+
+static bool cuda_mul_experts_launch(struct prepared *p, struct cuda_matmul_args *a, uint16_t w,
+                                    struct err *e)
+{
+    uint32_t experts = p->weights[w].mats;
+    uint32_t step = cuda_mul_column_step((a->columns + experts - 1) / experts);
+    return cuda_mul_matmul_launch(p, a, cuda_run_weight(p, w)->format, step, e);
+}
+
+static bool cuda_mul_experts_one(struct prepared *p, const struct op *o, struct cuda_mul_expert x,
+                                 struct err *e)
+{
+    struct cuda_matmul_args a;
+    if (!cuda_mul_experts_begin(p, o, x.w, x.ranks, &a, e))
+        return false;
+    cuda_mul_segment(p, &a, x.w, x.bias, x.scale, o->out[0]);
+    if (x.is_beside)
+        a.seg[0].out = p->beside;
+    return cuda_mul_experts_launch(p, &a, x.w, e);
+}
+
+bool cuda_mul_experts(struct prepared *p, const struct op *o, uint32_t ranks,
+                      const struct op_glu *glu, struct err *e)
+{
+    const uint16_t *w = o->weight;
+    struct cuda_matmul_args a;
+    if (!glu)
+        return cuda_mul_experts_one(
+            p, o, (struct cuda_mul_expert){w[0], w[1], w[2], ranks, false}, e);
+    if (cuda_mul_is_apart(p, o))
+        return cuda_mul_experts_one(
+                   p, o, (struct cuda_mul_expert){w[0], w[2], TENSOR_NONE, ranks, false}, e) &&
+               cuda_mul_experts_one(
+                   p, o, (struct cuda_mul_expert){w[1], w[3], TENSOR_NONE, ranks, true}, e) &&
+               cuda_mul_join_glu(p, o, cuda_run_rows(p, o->in[0].value) * ranks, *glu, e);
+    if (!cuda_mul_experts_begin(p, o, w[0], ranks, &a, e))
+        return false;
+    cuda_mul_segment(p, &a, w[0], w[2], TENSOR_NONE, o->out[0]);
+    cuda_mul_segment(p, &a, w[1], w[3], TENSOR_NONE, o->out[0]);
+    cuda_mul_set_glu(&a, *glu);
+    return cuda_mul_experts_launch(p, &a, w[0], e);
 }
 
 bool cuda_mul_route(struct prepared *p, const struct op *o, struct err *e)

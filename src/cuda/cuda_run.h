@@ -33,6 +33,8 @@ bool cuda_mul_is_wide(struct cuda_view v);
 /* left: ops from o on; count: how many of them this launch served. */
 bool cuda_mul_matmul(struct prepared *p, const struct op *o, uint32_t left, uint32_t *count,
                      struct err *e);
+/* Gate and up of a glu have different types: a product each. */
+bool cuda_mul_is_apart(const struct prepared *p, const struct op *o);
 bool cuda_mul_matmul_glu(struct prepared *p, const struct op *o, struct err *e);
 bool cuda_mul_route(struct prepared *p, const struct op *o, struct err *e);
 bool cuda_mul_experts(struct prepared *p, const struct op *o, uint32_t ranks,

@@ -1,4 +1,4 @@
-#include "cuda/cuda_device.h"
+#include "cuda/cuda_run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,37 +135,58 @@ static bool cuda_step_new_freqs(struct prepared *p, struct err *e)
     return true;
 }
 
+/* Room for the input of one weight of a product in its forms. */
+static void cuda_step_measure_weight(const struct prepared *p, const struct op *o, uint16_t w,
+                                     struct cuda_sizes *s)
+{
+    const struct cuda_weight *c = p->weights[w].device;
+    bool is_moe = o->kind == OP_MOE_MATMUL || o->kind == OP_MOE_GLU;
+    size_t rows = plan_rows_max(p->plan->values[o->in[0].value].rows, &p->limits);
+    size_t ranks = op_width(o->in[0]) / p->weights[w].cols;
+    s->elements = base_max(s->elements, rows * ranks * c->kp *
+                                            (c->format == CUDA_FORMAT_BF16 ? 2 : 1));
+    if (p->d->k.has_gemm && !is_moe && rows >= CUDA_GEMM_COLUMNS_MIN && p->d->k.gemm[c->format][0])
+        s->image = base_max(s->image, base_align(rows, CUDA_GEMM_COLUMNS) / CUDA_GEMM_COLUMNS *
+                                          (c->kp / CUDA_RECORD_K) * CUDA_IMAGE_SIZE);
+    if (is_moe) {
+        s->pairs = base_max(s->pairs, rows * op_width(o->in[1]));
+        s->experts = base_max(s->experts, p->weights[w].mats);
+    }
+}
+
+static void cuda_step_measure_product(const struct prepared *p, const struct op *o,
+                                      struct cuda_sizes *s)
+{
+    bool is_glu = o->kind == OP_MATMUL_GLU || o->kind == OP_MOE_GLU;
+    if (o->kind != OP_MATMUL && o->kind != OP_MOE_MATMUL && !is_glu)
+        return;
+    size_t rows = plan_rows_max(p->plan->values[o->in[0].value].rows, &p->limits);
+    cuda_step_measure_weight(p, o, o->weight[0], s);
+    if (op_has_gaps(o->in[0]))
+        s->floats = base_max(s->floats, rows * op_width(o->in[0]));
+    if (!is_glu)
+        return;
+    cuda_step_measure_weight(p, o, o->weight[1], s);
+    if (cuda_mul_is_apart(p, o))
+        s->beside = base_max(s->beside, rows * p->plan->values[o->out[0]].width * 4);
+}
+
 static struct cuda_sizes cuda_step_measure(const struct prepared *p)
 {
     struct cuda_sizes s = {0};
     const struct plan *plan = p->plan;
     for (uint32_t i = 0; i < plan->ops_count; i++) {
         const struct op *o = &plan->ops[i];
-        bool is_moe = o->kind == OP_MOE_MATMUL || o->kind == OP_MOE_GLU;
-        if (o->kind == OP_MATMUL || o->kind == OP_MATMUL_GLU || is_moe) {
-            const struct cuda_weight *c = p->weights[o->weight[0]].device;
-            size_t rows = plan_rows_max(plan->values[o->in[0].value].rows, &p->limits);
-            size_t ranks = op_width(o->in[0]) / p->weights[o->weight[0]].cols;
-            s.elements = base_max(s.elements, rows * ranks * c->kp *
-                                                  (c->format == CUDA_FORMAT_BF16 ? 2 : 1));
-            if (p->d->k.has_gemm && !is_moe && rows >= CUDA_GEMM_COLUMNS_MIN &&
-                p->d->k.gemm[c->format][0])
-                s.image = base_max(s.image, base_align(rows, CUDA_GEMM_COLUMNS) /
-                                                CUDA_GEMM_COLUMNS * (c->kp / CUDA_RECORD_K) *
-                                                CUDA_IMAGE_SIZE);
-            if (op_has_gaps(o->in[0]))
-                s.floats = base_max(s.floats, rows * op_width(o->in[0]));
-            if (is_moe) {
-                s.pairs = base_max(s.pairs, rows * op_width(o->in[1]));
-                s.experts = base_max(s.experts, p->weights[o->weight[0]].mats);
-            }
-        }
+        cuda_step_measure_product(p, o, &s);
         if (o->kind == OP_ATTN) {
             size_t tokens = (size_t)cuda_step_pages_max(p) * KV_PAGE_TOKENS;
             size_t blocks = tokens / CUDA_ATTEND_BLOCK + 1; /* the smaller of the two blocks */
             size_t row = (size_t)o->a.attn.heads * blocks * (o->a.attn.dv + 2) * 4;
             s.part =
                 base_max(s.part, base_max(row, base_min(row * p->limits.rows_max, CUDA_PART_SIZE)));
+            if (p->d->layout.type == KV_TYPE_INT8)
+                s.turned = base_max(s.turned, (size_t)p->limits.rows_max * o->a.attn.heads *
+                                                  o->a.attn.dk * 4);
         }
     }
     if (s.image) /* gemm.cu's sums of classes lie there too */
@@ -203,6 +224,8 @@ static bool cuda_step_new_buffers(struct prepared *p, struct err *e)
            cuda_backend_alloc(d, "scratch", s.elements / 32 * 2, &p->act_s, e) &&
            cuda_backend_alloc(d, "scratch", s.floats * 4, &p->act_f, e) &&
            (s.image == 0 || cuda_backend_alloc(d, "scratch", s.image, &p->act_image, e)) &&
+           (s.beside == 0 || cuda_backend_alloc(d, "scratch", s.beside, &p->beside, e)) &&
+           (s.turned == 0 || cuda_backend_alloc(d, "scratch", s.turned, &p->turned, e)) &&
            cuda_backend_alloc(d, "scratch", s.part, &p->part, e) &&
            cuda_backend_alloc(d, "scratch", cuda_step_work_size(s), &p->work, e) &&
            cuda_backend_alloc(d, "scratch", s.pairs * 4, &p->pair, e) &&
@@ -267,6 +290,8 @@ void cuda_step_free(struct device *d, struct prepared *p)
     cuda_backend_free(d, p->act_s, s.elements / 32 * 2);
     cuda_backend_free(d, p->act_f, s.floats * 4);
     cuda_backend_free(d, p->act_image, s.image);
+    cuda_backend_free(d, p->beside, s.beside);
+    cuda_backend_free(d, p->turned, s.turned);
     cuda_backend_free(d, p->part, s.part);
     cuda_backend_free(d, p->work, cuda_step_work_size(s));
     cuda_backend_free(d, p->pair, s.pairs * 4);

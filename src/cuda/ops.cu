@@ -275,42 +275,135 @@ KERNEL __launch_bounds__(32) ops_rope(const __grid_constant__ cuda_rope_args a)
 
 /* ---- pages ---- */
 
-/* Slot of a row's token in its page: K or V of a layer lie [head][token][column]. NULL: no page. */
-static __device__ __forceinline__ __half *ops_slot(const cuda_kv_write_args &a, uint32_t row,
-                                                   uint32_t head, bool is_v)
+/* Where K or V of a row's token go: a head's lie [token][column] in its page. */
+struct ops_slot {
+    uint8_t *base; /* of the head; NULL: no page */
+    uint32_t token, width;
+
+    __device__ __half *halves() const
+    {
+        return base ? (__half *)base + token * width : nullptr;
+    }
+};
+
+static __device__ __forceinline__ ops_slot ops_slot_of(const cuda_kv_write_args &a, uint32_t row,
+                                                       uint32_t head, bool is_v)
 {
     const uint32_t pos = (uint32_t)common_ptr<const int32_t>(a.pos)[row];
     const uint32_t seq = common_ptr<const uint32_t>(a.seq)[row];
     const uint32_t page = common_ptr<const uint32_t>(a.kv.pages)[seq * a.kv.pages_max + pos / 32];
-    if (page == ~0u)
-        return nullptr;
     uint8_t *base = common_ptr<uint8_t>(a.kv.pool) + page * a.kv.page_size;
-    return (__half *)(base + (is_v ? a.kv.v_offset : 0)) +
-           ((size_t)head * 32 + pos % 32) * (is_v ? a.kv.dv : a.kv.dk);
+    base += is_v ? a.kv.v_offset + (size_t)head * a.kv.v_size : (size_t)head * a.kv.k_size;
+    return {page == ~0u ? nullptr : base, pos % 32, is_v ? a.kv.dv : a.kv.dk};
 }
 
-static __device__ __forceinline__ void ops_store(const cuda_kv_write_args &a, uint32_t row,
-                                                 uint32_t head, bool is_v)
+/* x[n], of a warp alone in shared memory, times the Hadamard matrix of each piece: the largest
+ * power of two that divides n. Sums and their order are those of the CPU. */
+static __device__ __forceinline__ void ops_turn_head(float *x, uint32_t n)
 {
-    const uint32_t width = is_v ? a.kv.dv : a.kv.dk;
-    __half *to = ops_slot(a, row, head, is_v);
-    if (to)
-        for (uint32_t i = threadIdx.x & 31; i < width; i += 32)
-            to[i] = __float2half_rn(common_view(is_v ? a.v : a.k, row, head * width + i));
+    const uint32_t piece = n & (~n + 1);
+    for (uint32_t h = 1; h < piece; h *= 2) {
+        for (uint32_t i = threadIdx.x & 31; i < n / 2; i += 32) {
+            const uint32_t at = i / h * 2 * h + i % h;
+            const float a = x[at], b = x[at + h];
+            x[at] = __fadd_rn(a, b);
+            x[at + h] = __fsub_rn(a, b);
+        }
+        __syncwarp();
+    }
+}
+
+/* A warp's x[width] as int8 with one f16 scale, as the CPU makes them: a NaN makes the scale one,
+ * what is out of range is cut. */
+static __device__ __forceinline__ void ops_store_codes(const ops_slot &to, const float *x)
+{
+    const uint32_t lane = threadIdx.x & 31;
+    float most = 0;
+    bool has_nan = false;
+    for (uint32_t i = lane; i < to.width; i += 32) {
+        most = fmaxf(most, fabsf(x[i]));
+        has_nan = has_nan || x[i] != x[i];
+    }
+    for (int d = 16; d; d >>= 1)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+    has_nan = __any_sync(~0u, has_nan);
+    most = fminf(most, 127.0f * 65504.0f);
+    const __half scale =
+        has_nan ? __ushort_as_half(0x7e00) : __float2half_rn(__fdiv_rn(most, 127.0f));
+    const float d = __half2float(scale);
+    const float inverse = has_nan || d == 0.0f ? 0.0f : __fdiv_rn(1.0f, d);
+    for (uint32_t i = lane; i < to.width; i += 32) {
+        const float y = inverse == 0.0f ? 0.0f : __fmul_rn(x[i], inverse);
+        to.base[to.token * to.width + i] =
+            (uint8_t)__float2int_rn(fminf(fmaxf(y, -127.0f), 127.0f));
+    }
+    if (lane == 0)
+        ((__half *)(to.base + 32 * to.width))[to.token] = scale;
+}
+
+/* K or V of a row's head by a warp. room: the warp's, for int8. */
+static __device__ __forceinline__ void ops_store(const cuda_kv_write_args &a, uint32_t row,
+                                                 uint32_t head, bool is_v, float *room)
+{
+    const ops_slot to = ops_slot_of(a, row, head, is_v);
+    const cuda_view &from = is_v ? a.v : a.k;
+    if (!to.base)
+        return;
+    if (!a.kv.is_int8) {
+        for (uint32_t i = threadIdx.x & 31; i < to.width; i += 32)
+            to.halves()[i] = __float2half_rn(common_view(from, row, head * to.width + i));
+        return;
+    }
+    for (uint32_t i = threadIdx.x & 31; i < to.width; i += 32)
+        room[i] = common_view(from, row, head * to.width + i);
+    __syncwarp();
+    if (!is_v)
+        ops_turn_head(room, to.width);
+    ops_store_codes(to, room);
+    __syncwarp();
+}
+
+/* A query's head by a warp, so that products with turned keys are those of the plain ones. */
+static __device__ __forceinline__ void ops_store_turned(float *out, float *room, uint32_t n)
+{
+    const float factor = __fdiv_rn(1.0f, (float)(n & (~n + 1))); /* a power of two */
+    __syncwarp();
+    ops_turn_head(room, n);
+    for (uint32_t i = threadIdx.x & 31; i < n; i += 32)
+        out[i] = __fmul_rn(room[i], factor);
+}
+
+/* grid: x = heads by fours, y = rows; a warp per head. */
+KERNEL __launch_bounds__(128) ops_turn(const __grid_constant__ cuda_turn_args a)
+{
+    __shared__ float rooms[4][CUDA_KV_COLUMNS_MAX];
+    common_release();
+    common_wait();
+    const uint32_t row = blockIdx.y, head = blockIdx.x * 4 + threadIdx.x / 32;
+    const uint32_t lane = threadIdx.x & 31;
+    if (head >= a.heads)
+        return;
+    float *room = rooms[threadIdx.x / 32];
+    for (uint32_t i = lane; i < a.dk; i += 32)
+        room[i] = common_view(a.x, row, head * a.dk + i);
+    ops_store_turned(common_ptr<float>(a.out) + ((size_t)row * a.heads + head) * a.dk, room, a.dk);
 }
 
 /* grid: x = kv heads, y = rows; a warp. */
 KERNEL __launch_bounds__(32) ops_kv_write(const __grid_constant__ cuda_kv_write_args a)
 {
+    __shared__ float room[CUDA_KV_COLUMNS_MAX];
     common_release();
     common_wait();
-    ops_store(a, blockIdx.y, blockIdx.x, false);
-    ops_store(a, blockIdx.y, blockIdx.x, true);
+    ops_store(a, blockIdx.y, blockIdx.x, false, room);
+    ops_store(a, blockIdx.y, blockIdx.x, true, room);
 }
 
 /* grid: x = heads of q, then of k, then of v, by fours, y = rows; a warp per head. */
 KERNEL __launch_bounds__(128) ops_rope_qk(const __grid_constant__ cuda_rope_qk_args a)
 {
+    __shared__ float rooms[4][CUDA_KV_COLUMNS_MAX];
+    float *room = rooms[threadIdx.x / 32];
     common_release();
     common_wait();
     const uint32_t row = blockIdx.y, kv_heads = a.write.kv.kv_heads;
@@ -318,19 +411,28 @@ KERNEL __launch_bounds__(128) ops_rope_qk(const __grid_constant__ cuda_rope_qk_a
     if (head >= a.q.heads + 2 * kv_heads)
         return;
     if (head < a.q.heads) {
-        ops_target out = {
-            common_ptr<float>(a.q.out) + ((size_t)row * a.q.heads + head) * a.q.head_dim, nullptr};
-        ops_rotate(a.q, head, row, out);
+        float *out =
+            common_ptr<float>(a.q.out) + ((size_t)row * a.q.heads + head) * a.q.head_dim;
+        ops_rotate(a.q, head, row, {a.turns_q ? room : out, nullptr});
+        if (a.turns_q)
+            ops_store_turned(out, room, a.q.head_dim);
         return;
     }
     head -= a.q.heads;
     if (head >= kv_heads) {
-        ops_store(a.write, row, head - kv_heads, true);
+        ops_store(a.write, row, head - kv_heads, true, room);
         return;
     }
-    ops_target out = {nullptr, ops_slot(a.write, row, head, false)};
-    if (out.h)
-        ops_rotate(a.k, head, row, out);
+    const ops_slot to = ops_slot_of(a.write, row, head, false);
+    if (!to.base)
+        return;
+    const bool is_int8 = a.write.kv.is_int8;
+    ops_rotate(a.k, head, row, {is_int8 ? room : nullptr, is_int8 ? nullptr : to.halves()});
+    if (!is_int8)
+        return;
+    __syncwarp();
+    ops_turn_head(room, to.width);
+    ops_store_codes(to, room);
 }
 
 /* grid: x = sequences. kind: 0 mean, 1 first row, 2 last row of the sequence. */

@@ -60,12 +60,19 @@ static void *random_weight(const struct weight *w, float scale, bool is_bf16,
     return out;
 }
 
+/* "wq" is Q8_0 in any case: beside it a weight of another type. */
+static enum qtype type_of(const struct conform_case *k, str name)
+{
+    return str_eq(name, STR("wq")) ? QTYPE_Q8_0 : k->type;
+}
+
 bool conform_init(struct conform *c, const struct conform_case *k, const struct backend *b,
                   uint64_t seed, struct err *e)
 {
     struct chrono_rng rng;
     chrono_rng_init(&rng, seed);
     memset(c, 0, sizeof *c);
+    c->kv = k->kv;
     arena_init(&c->arena, 16u << 20);
     plan_init(&c->plan, &c->arena, PLAN_KIND_MAIN);
     uint16_t table = plan_weight(&c->plan, "input", plan_matrix(CONFORM_ROWS, k->width));
@@ -83,7 +90,7 @@ bool conform_init(struct conform *c, const struct conform_case *k, const struct 
         bool is_typed = p->want.kind == WEIGHT_KIND_MATRIX && p->name.p[0] == 'w';
         c->weights[i] = (struct weight){.name = p->name,
                                         .kind = p->want.kind,
-                                        .type = is_typed ? k->type : QTYPE_F32,
+                                        .type = is_typed ? type_of(k, p->name) : QTYPE_F32,
                                         .rows = p->want.rows,
                                         .cols = p->want.cols,
                                         .mats = p->want.mats};
@@ -134,7 +141,7 @@ bool conform_open(struct conform_run *r, struct conform *c, const struct backend
     struct step_limits m = {
         .rows_max = CONFORM_ROWS, .seqs_max = CONFORM_SEQS, .outs_max = CONFORM_ROWS, .top_max = 8};
     uint32_t pages[KV_GROUPS_MAX] = {0};
-    if (!plan_kv_layout(&c->plan, KV_TYPE_F16, &layout, e) || !load(r, c, e))
+    if (!plan_kv_layout(&c->plan, c->kv, &layout, e) || !load(r, c, e))
         return false;
     for (uint32_t g = 0; g < layout.groups_count; g++) {
         m.pages_max[g] = CONFORM_PAGES;

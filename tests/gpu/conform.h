@@ -23,6 +23,7 @@ struct conform_case {
     uint32_t width;  /* of the input */
     enum qtype type; /* of matrices named "w*"; the others are F32 */
     float scale;     /* of the input's normal values */
+    enum kv_type kv; /* of pages */
 };
 
 struct conform {
@@ -30,6 +31,7 @@ struct conform {
     struct plan plan;
     struct weight *weights;
     void **bytes; /* file layout of each weight */
+    enum kv_type kv;
     uint32_t pages;
 };
 
