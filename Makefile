@@ -146,9 +146,10 @@ $(BUILD)/tests/%.o: tests/%.c $(FLAGS) | $(VERSION_H)
 
 .SECONDEXPANSION:
 beside = $(call helpers,$(patsubst $(BUILD)/%,%,$(1))) $(RUNNER_$(notdir $(1)))
-# Real models are run by what runs the tiny ones.
+# Real models, and tiny ones on a GPU, are run by what runs the tiny ones.
 RUNNER_real = $(call helpers,tests/model)
 RUNNER_grammar = $(call helpers,tests/unit/engine)
+RUNNER_gpu = $(call helpers,tests/model)
 $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $$(call beside,$$(@D)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL) $^ $(LIBS) $(TEST_LIBS) -o $@
@@ -302,7 +303,7 @@ models: ## the real models that tests use, into build/models
 	@tools/get_model -into $(BUILD)/models $$(sed -n 's/^\([^# ]*\) .*/\1/p' tools/models.txt)
 	@$(PYTHON) tests/golden/tokens/make_vocab.py -into $(BUILD)/models/vocab
 
-gpu: $(GPU) $(BUILD)/bench/frontier/frontier ## every op on this machine's GPU against the CPU
+gpu: $(GPU) $(BUILD)/bench/frontier/frontier tiny ## every op on this machine's GPU against the CPU
 	@for t in $(GPU); do $$t || exit 1; done
 
 test: ## everything that must hold, from a clean machine; ends with "N passed, N failed"

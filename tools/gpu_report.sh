@@ -3,10 +3,10 @@
 #
 #     tools/gpu_report.sh [FILE [MODEL]]        default build/gpu_report.txt; also on stdout
 #
-# Runs what is built: build/tests/gpu/conform_test, build/bench/frontier/frontier, build/shoal; with
-# MODEL (a GGUF, bench/frontier/make_gguf.py writes one) also its plan and its first token. What is
-# missing, or was stopped by its limit, is said. Exit code 1 when a part failed. About three minutes
-# on an H200.
+# Runs what is built: build/tests/gpu/conform_test, tiny_gpu_test (over build/tiny),
+# build/bench/frontier/frontier, build/shoal; with MODEL (a GGUF, bench/frontier/make_gguf.py writes
+# one) also its plan and its first token. What is missing, or was stopped by its limit, is said.
+# Exit code 1 when a part failed. About four minutes on an H200.
 set -u
 report=${1:-build/gpu_report.txt}
 model=${2:-}
@@ -43,6 +43,7 @@ say "shoal CUDA report, $(date -u +%Y-%m-%dT%H:%MZ), $(git rev-parse --short HEA
 part device 20 nvidia-smi --query-gpu=name,memory.total,driver_version,compute_cap --format=csv
 part version 20 "$build/shoal" version
 part conform 300 "$build/tests/gpu/conform_test"
+part "tiny models" 200 "$build/tests/gpu/tiny_gpu_test"
 for run in "8b Q4_K_M 1,8,32,64,128 512" "8b Q4_K_M 8,32,128,256 2048" "8b Q8_0 1,8,32 512" \
     "8b BF16 1,8,32 512" "8b Q4_K_M 1,8 32768" "30b-a3b Q4_K 1,8,32 512" "20b-oss MXFP4 1,8 512"; do
     # shellcheck disable=SC2086 # four words
@@ -50,12 +51,15 @@ for run in "8b Q4_K_M 1,8,32,64,128 512" "8b Q4_K_M 8,32,128,256 2048" "8b Q8_0 
     part "decode $1 $2" 60 "$frontier" -backend cuda -shape "$1" -type "$2" -batch "$3" \
         -context "$4" -steps 30
 done
+part "decode 8b, int8 pages" 60 "$frontier" -backend cuda -shape 8b -type Q4_K_M -kv int8 \
+    -batch 1,8 -context 32768 -steps 30
 for type in Q4_K_M Q8_0 BF16; do
     part "prefill 8b $type" 60 "$frontier" -backend cuda -shape 8b -type "$type" -batch 1 \
         -steps 8 -prefill 4096
 done
 if [ -n "$model" ]; then
     part plan 20 "$build/shoal" plan -ctx 8192 "$model"
+    part "plan, 8 layers" 20 "$build/shoal" plan -ctx 8192 -ngl 8 "$model"
     part "first token" 60 "$build/shoal" run -local -n 1 -temp 0 -timings -ctx 8192 "$model" hello
 else
     missing="$missing plan, first token (no MODEL),"

@@ -32,7 +32,7 @@ struct record {
 };
 
 struct score {
-    double kl, nll, nll_truth;
+    double kl, nll, nll_truth, more2; /* more2: squares of what a token costs above the truth */
     size_t positions, same, predicted;
     size_t page_bytes; /* of all groups: 32 tokens of the KV cache */
 };
@@ -87,8 +87,10 @@ static void add_position(struct score *s, const struct record *r, uint32_t top, 
     s->same += best == (uint32_t)r->argmax;
     s->positions++;
     if (next >= 0) {
+        double more = (double)r->next - (logits[next] - lse);
         s->nll -= logits[next] - lse;
         s->nll_truth -= r->next;
+        s->more2 += more * more;
         s->predicted++;
     }
 }
@@ -219,6 +221,17 @@ static void check_pages(const char *name, const struct score *kv, const struct s
                  f16->page_bytes);
 }
 
+/* llama.cpp's perplexity was met by chance as well as ours: both are means of what 3000 tokens cost
+ * above the truth. The CPU has the same bits each time and stays below it; a GPU, whose last bits
+ * round other activations, may be above by two standard errors of that mean. */
+static double perplexity_most(double peer, const struct score *s)
+{
+    if (!getenv("TEST_BACKEND"))
+        return peer;
+    double n = (double)s->predicted, mean = (s->nll - s->nll_truth) / n;
+    return peer * exp(2 * sqrt((s->more2 / n - mean * mean) / n));
+}
+
 static void check_int8(const char *file, const char *name, double more_max, double same_min)
 {
     double peer_kl, peer_perplexity = 0;
@@ -226,9 +239,10 @@ static void check_int8(const char *file, const char *name, double more_max, doub
     struct score f16 = {0}, s = run_model(file, name, ACT_INT8, 0, false, &f16);
     double kl = s.kl / (double)s.positions, perplexity = exp(s.nll / (double)s.predicted);
     print(name, "int8", &s);
-    if (!(kl <= 1.02 * peer_kl && perplexity <= peer_perplexity))
-        fail_msg("%s, int8 activations: mean KL %g, perplexity %g; llama.cpp has %g and %g", name,
-                 kl, perplexity, peer_kl, peer_perplexity);
+    double most = perplexity_most(peer_perplexity, &s);
+    if (!(kl <= 1.02 * peer_kl && perplexity <= most))
+        fail_msg("%s, int8 activations: mean KL %g, perplexity %g (at most %g); llama.cpp has %g "
+                 "and %g", name, kl, perplexity, most, peer_kl, peer_perplexity);
     struct score kv = run_model(file, name, ACT_INT8, POSITIONS_MIN, true, NULL);
     check_pages(name, &kv, &f16, more_max, same_min);
 }
