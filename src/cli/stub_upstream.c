@@ -536,7 +536,6 @@ static void stub_chat(struct stub_upstream *s, struct http_conn *conn, const str
                       const struct dialect_path *path)
 {
     const struct http_request *r = http_conn_request(conn);
-    struct dialect_limits limits = dialect_limits_default;
     struct stub_call *c = calloc(1, sizeof *c);
     struct dialect_state *st = calloc(1, d->state_size);
     struct api_error e;
@@ -546,7 +545,6 @@ static void stub_chat(struct stub_upstream *s, struct http_conn *conn, const str
         http_conn_abort(conn);
         return;
     }
-    limits.features = ~0u;
     *c = (struct stub_call){.stub = s, .conn = conn, .dialect = d, .st = st};
     snprintf(c->id, sizeof c->id, "req_stub%018u", s->counts.chats);
     st->dialect = d;
@@ -555,7 +553,8 @@ static void stub_chat(struct stub_upstream *s, struct http_conn *conn, const str
     arena_init(&c->a, 8 * r->body.len + ((size_t)1 << 20));
     buf_init(&c->out, 3 * STUB_BIG);
     struct dialect_in in = {.path = path, .body = r->body, .request_id = str_of(c->id),
-                            .time_s = chrono_unix_ms(&chrono_real) / 1000, .limits = &limits};
+                            .time_s = chrono_unix_ms(&chrono_real) / 1000,
+                           .limits = &dialect_limits_default};
     if (!loop_timer_open(&c->timer, s->o.loop, stub_call_on_time, c, &e.err) ||
         !d->read_request(&c->rq, st, &in, &c->a, &e)) {
         d->write_error(&c->out, st, &e);

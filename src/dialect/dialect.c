@@ -5,7 +5,6 @@
 const struct dialect_limits dialect_limits_default = {
     .messages_max = 16384, .tools_max = 1024, .stop_max = 16, .stop_len_max = 256,
     .logit_bias_max = 1024, .n_max = 8,
-    .features = DIALECT_INSERT | DIALECT_TOOLS | DIALECT_SCHEMA | DIALECT_THINK,
 };
 
 void dialect_state_deinit(struct dialect_state *st)

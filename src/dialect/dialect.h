@@ -27,19 +27,11 @@ struct dialect_path {
     bool streams; /* when the body does not say */
 };
 
-/* What the caller can answer; fields of the rest are refused by name (ERR_UNSUPPORTED). */
-enum dialect_feature {
-    DIALECT_TOOLS = 1 << 0,  /* declarations, calls, results */
-    DIALECT_SCHEMA = 1 << 1, /* structured output */
-    DIALECT_INSERT = 1 << 2, /* suffix */
-    DIALECT_THINK = 1 << 3   /* reasoning apart from the answer, a budget for it */
-};
 struct dialect_limits {
     uint32_t messages_max, tools_max, stop_max, stop_len_max, logit_bias_max, n_max;
-    uint32_t features; /* dialect_feature bits */
     bool keeps_client_header; /* cache.normalise.client_header is off: BEHAVIOUR 8.11 */
 };
-extern const struct dialect_limits dialect_limits_default; /* what is built */
+extern const struct dialect_limits dialect_limits_default;
 
 struct dialect_in {
     const struct dialect_path *path;

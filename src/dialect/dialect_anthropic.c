@@ -313,8 +313,6 @@ static bool read_choice(struct dialect_read *r)
         return false;
     if (json_kind(serial) > JSON_KIND_NULL && !dialect_read_bool(r, serial, &is_serial))
         return false;
-    if (i >= 2 && !dialect_read_can(r, DIALECT_TOOLS))
-        return dialect_read_later(r, v, "tools are");
     r->rq->parallel_tool_calls = !is_serial;
     r->rq->tool_choice = (enum api_tool_choice)(API_TOOL_CHOICE_AUTO + (int)i);
     if (r->rq->tool_choice != API_TOOL_CHOICE_NAMED)
@@ -370,12 +368,8 @@ static bool read_think(struct dialect_read *r, struct json v)
     }
     if (json_kind(budget) <= JSON_KIND_NULL)
         return true;
-    if (!dialect_read_int(r, budget, 1, INT32_MAX, &n))
-        return false;
-    if (dialect_read_can(r, DIALECT_THINK))
-        return dialect_read_number(r, budget, API_FIELD_THINK_TOKENS_MAX);
-    dialect_read_note_path(r, "ignored_field", budget);
-    return true;
+    return dialect_read_int(r, budget, 1, INT32_MAX, &n) &&
+           dialect_read_number(r, budget, API_FIELD_THINK_TOKENS_MAX);
 }
 
 static bool read_format(struct dialect_read *r, struct json v)
@@ -385,8 +379,6 @@ static bool read_format(struct dialect_read *r, struct json v)
         return dialect_read_wrong(r, v, "object");
     if (!json_text_eq(json_member(v, "type"), STR("json_schema")))
         return dialect_read_member(r, v, "type", "\"json_schema\" expected");
-    if (!dialect_read_can(r, DIALECT_SCHEMA))
-        return dialect_read_later(r, v, "structured output is");
     if (json_kind(schema) != JSON_KIND_OBJECT && json_kind(schema) != JSON_KIND_BOOL)
         return dialect_read_member(r, v, "schema", "object expected");
     return dialect_field_set_format(r, schema, API_FORMAT_SCHEMA, json_raw(schema));

@@ -133,8 +133,6 @@ bool dialect_field_stream_options(struct dialect_read *r, struct json v)
 bool dialect_field_set_format(struct dialect_read *r, struct json v, enum api_format_kind kind,
                               str text)
 {
-    if (!dialect_read_can(r, DIALECT_SCHEMA))
-        return dialect_read_later(r, v, "structured output is");
     if (r->rq->format.kind != API_FORMAT_TEXT)
         return dialect_read_fail(r, ERR_REQUEST, v, "only one format for a reply expected");
     r->rq->format = (struct api_format){.kind = kind, .text = text, .strict = true,
@@ -159,8 +157,6 @@ bool dialect_field_format(struct dialect_read *r, struct json v, const char *wra
         return true;
     if (type == API_FORMAT_JSON)
         return dialect_field_set_format(r, v, API_FORMAT_JSON, STR(""));
-    if (!dialect_read_can(r, DIALECT_SCHEMA))
-        return dialect_read_later(r, v, "structured output is");
     if (json_kind(schema) != JSON_KIND_OBJECT && json_kind(schema) != JSON_KIND_BOOL)
         return dialect_read_member(r, v, wrap ? "json_schema.schema" : "schema", "object expected");
     return dialect_field_set_format(r, schema, API_FORMAT_SCHEMA, json_raw(schema)) &&

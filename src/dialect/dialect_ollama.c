@@ -52,8 +52,7 @@ static bool message_role(struct dialect_read *r, struct json v)
     if (!dialect_read_choice(r, v, names, countof(names), &i))
         return false;
     mr->m->role = roles[i];
-    return roles[i] != API_ROLE_TOOL || dialect_read_can(r, DIALECT_TOOLS) ||
-           dialect_read_later(r, v, "tools are");
+    return true;
 }
 
 static bool message_content(struct dialect_read *r, struct json v)
@@ -77,10 +76,7 @@ static bool message_thinking(struct dialect_read *r, struct json v)
 static bool message_calls(struct dialect_read *r, struct json v)
 {
     ((struct message_reading *)r->own)->calls = v;
-    if (json_kind(v) != JSON_KIND_ARRAY)
-        return dialect_read_wrong(r, v, "array");
-    return json_count(v) == 0 || dialect_read_can(r, DIALECT_TOOLS) ||
-           dialect_read_later(r, v, "tools are");
+    return json_kind(v) == JSON_KIND_ARRAY || dialect_read_wrong(r, v, "array");
 }
 
 static bool message_tool_name(struct dialect_read *r, struct json v)
@@ -286,8 +282,6 @@ static bool read_think(struct dialect_read *r, struct json v)
     }
     if (!is_flag && !is_true && !dialect_read_effort(r, v))
         return false;
-    if (r->rq->effort != API_EFFORT_NONE && !dialect_read_can(r, DIALECT_THINK))
-        return dialect_read_later(r, v, "thinking is");
     if (is_flag || is_true) {
         r->rq->think = API_THINK_ON;
         r->rq->given |= API_GIVEN(THINK);
@@ -359,9 +353,7 @@ static bool read_system(struct dialect_read *r, struct json v)
 
 static bool read_suffix(struct dialect_read *r, struct json v)
 {
-    return dialect_read_text(r, v, &r->rq->suffix) &&
-           (r->rq->suffix.len == 0 || dialect_read_can(r, DIALECT_INSERT) ||
-            dialect_read_later(r, v, "suffix is"));
+    return dialect_read_text(r, v, &r->rq->suffix);
 }
 
 static bool read_raw(struct dialect_read *r, struct json v)
@@ -531,7 +523,7 @@ static bool read_by_path(struct dialect_read *r)
     if (is_path(r, "/api/tags") || is_path(r, "/api/ps"))
         return true;
     return api_error_set(r->e, ERR_UNSUPPORTED, "", str_of(r->in->path->path),
-                         "%s %s: not implemented yet", r->in->path->method, r->in->path->path);
+                         "%s %s is not built yet", r->in->path->method, r->in->path->path);
 }
 
 static bool read_request(struct api_request *out, struct dialect_state *st,

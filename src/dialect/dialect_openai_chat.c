@@ -142,8 +142,6 @@ static bool read_calls(struct dialect_read *r, struct message_reading *mr)
 {
     if (!mr->has_calls)
         return true;
-    if (!dialect_read_can(r, DIALECT_TOOLS))
-        return dialect_read_later(r, mr->calls, "tools are");
     for (struct json_walk w = json_walk(mr->calls); json_next(&w);)
         if (!read_call(r, mr, w.value))
             return false;
@@ -191,8 +189,7 @@ static bool message_role(struct dialect_read *r, struct json v)
     if (!dialect_read_choice(r, v, roles, countof(roles), &role))
         return false;
     mr->m->role = (enum api_role)role;
-    return mr->m->role != API_ROLE_TOOL || dialect_read_can(r, DIALECT_TOOLS) ||
-           dialect_read_later(r, v, "tools are");
+    return true;
 }
 
 /* What a reply carries comes back in the next request: its null fields and our own are no news. */

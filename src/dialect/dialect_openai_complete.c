@@ -53,9 +53,7 @@ static bool read_prompt(struct dialect_read *r, struct json v)
 
 static bool read_suffix(struct dialect_read *r, struct json v)
 {
-    return dialect_read_text(r, v, &r->rq->suffix) &&
-           (r->rq->suffix.len == 0 || dialect_read_can(r, DIALECT_INSERT) ||
-            dialect_read_later(r, v, "suffix is"));
+    return dialect_read_text(r, v, &r->rq->suffix);
 }
 
 static bool read_logprobs(struct dialect_read *r, struct json v)

@@ -53,7 +53,7 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
     out->kind = own(st)->kind = in->path->kind;
     if (in->path->kind == API_KIND_EMBED)
         return api_error_set(e, ERR_UNSUPPORTED, "", str_of(in->path->path),
-                             "%s %s: not implemented yet", in->path->method, in->path->path);
+                             "%s %s is not built yet", in->path->method, in->path->path);
     for (uint32_t i = 0; i < in->headers_count; i++)
         own(st)->is_anthropic |= str_eq_z(in->headers[i].name, "anthropic-version");
     if (in->path->kind == API_KIND_SHOW && !read_name(&r, in->segment))

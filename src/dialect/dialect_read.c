@@ -38,11 +38,6 @@ bool dialect_read_wrong(struct dialect_read *r, struct json v, const char *what)
                              json_kind_name(json_kind(v)));
 }
 
-bool dialect_read_later(struct dialect_read *r, struct json v, const char *what)
-{
-    return dialect_read_fail(r, ERR_UNSUPPORTED, v, "%s not implemented yet", what);
-}
-
 bool dialect_read_member(struct dialect_read *r, struct json v, const char *member,
                          const char *what)
 {
@@ -445,24 +440,6 @@ bool dialect_read_extensions(struct dialect_read *r, struct json body)
 
 /* ---- Objects ---- */
 
-static bool is_neutral(struct json v)
-{
-    bool b;
-    switch (json_kind(v)) {
-    case JSON_KIND_ABSENT: case JSON_KIND_NULL:
-        return true;
-    case JSON_KIND_BOOL:
-        return json_bool(v, &b) && !b;
-    case JSON_KIND_STRING:
-        return json_text_eq(v, STR(""));
-    case JSON_KIND_ARRAY: case JSON_KIND_OBJECT:
-        return json_count(v) == 0;
-    case JSON_KIND_NUMBER:
-        break;
-    }
-    return false;
-}
-
 static bool read_field(struct dialect_read *r, const struct dialect_field *f, struct json v)
 {
     char *at = (char *)r->rq + f->arg;
@@ -492,11 +469,9 @@ static bool read_field(struct dialect_read *r, const struct dialect_field *f, st
     case DIALECT_KIND_SKIPPED:
         return true;
     case DIALECT_KIND_REFUSED:
-        return dialect_read_fail(r, ERR_REQUEST, v, "this field is not supported");
-    case DIALECT_KIND_LATER:
         break;
     }
-    return is_neutral(v) || dialect_read_fail(r, ERR_UNSUPPORTED, v, "not implemented yet");
+    return dialect_read_fail(r, ERR_REQUEST, v, "this field is not supported");
 }
 
 /* "max_token; did you mean max_tokens?" */

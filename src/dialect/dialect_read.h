@@ -4,8 +4,8 @@
  *            content parts that all protocols have; the object `shoal` and its headers; warnings.
  * Not:       which fields a protocol has (dialect_NAME.c).
  * Invariant: null is absent. A member without a row is a warning, one with a row of KIND_REFUSED an
- *            error, one of KIND_LATER an error unless its value is neutral. Errors name the path:
- *            "messages[2].content: string or array expected, got number".
+ *            error. Errors name the path: "messages[2].content: string or array expected, got
+ *            number".
  * Thread:    its caller's.
  * Limits:    dialect_limits; at most API_NOTES_MAX warnings are kept.
  */
@@ -34,7 +34,6 @@ enum dialect_kind {
     DIALECT_KIND_IGNORED, /* warning ignored_field */
     DIALECT_KIND_SKIPPED, /* read elsewhere, or of no consequence: no warning */
     DIALECT_KIND_REFUSED, /* 400 */
-    DIALECT_KIND_LATER    /* not built: refused unless null, false, "", [], {} */
 };
 struct dialect_field {
     const char *name;
@@ -49,7 +48,6 @@ struct dialect_field {
 #define READ(function) DIALECT_KIND_READ, 0, function
 #define REFUSED DIALECT_KIND_REFUSED, 0, NULL
 #define IGNORED DIALECT_KIND_IGNORED, 0, NULL
-#define LATER DIALECT_KIND_LATER, 0, NULL
 
 /* The body as an object. */
 BASE_USE_RESULT bool dialect_read_body(struct dialect_read *r, struct json *out);
@@ -68,13 +66,6 @@ bool dialect_read_member(struct dialect_read *r, struct json v, const char *memb
                          const char *what);
 /* "NAME: required"; false. */
 bool dialect_read_missing(struct dialect_read *r, const char *name);
-/* Whether the caller can answer a feature; if not: ERR_UNSUPPORTED "PATH: WHAT not implemented
- * yet", false ("tools are"). */
-static inline bool dialect_read_can(const struct dialect_read *r, enum dialect_feature f)
-{
-    return (r->in->limits->features & (uint32_t)f) != 0;
-}
-bool dialect_read_later(struct dialect_read *r, struct json v, const char *what);
 str dialect_read_path(struct dialect_read *r, struct json v);
 /* An unfinished last turn that ends in a call whose arguments are not whole: the call is_open. */
 void dialect_read_open(struct dialect_read *r);

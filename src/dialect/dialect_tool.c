@@ -25,10 +25,7 @@ bool dialect_tool_add(struct dialect_read *r, struct json v, str name_space,
         return dialect_read_wrong(r, v, "object");
     if (!read(r, v, out))
         return false;
-    bool can = dialect_read_can(r, DIALECT_TOOLS);
-    if (out->kind != API_TOOL_HOSTED && !can)
-        return dialect_read_later(r, v, "tools are");
-    r->rq->tools_count += can;
+    r->rq->tools_count++;
     return true;
 }
 
@@ -212,8 +209,6 @@ bool dialect_tool_choice(struct dialect_read *r, struct json v, bool wraps)
     bool is_text = json_kind(v) == JSON_KIND_STRING;
     if (is_text && !dialect_read_choice(r, v, names, countof(names), &i))
         return false;
-    if ((!is_text || i == 2) && !dialect_read_can(r, DIALECT_TOOLS))
-        return dialect_read_later(r, v, "tools are");
     if (is_text) {
         r->rq->tool_choice = (enum api_tool_choice)i;
         return true;

@@ -28,7 +28,6 @@ static void ask(struct asking *a, const char *target, const char *body, const ch
 {
     const struct dialect *d = dialect_of(str_of(to));
     struct api_error e = {0};
-    a->p.features = ~0u;
     play_ok(&a->p, target, body);
     a->st = calloc(1, d->client->state_size);
     dialect_client_init(a->st, d, &a->leg, &a->p.rq, (struct api_sink){no_batch, NULL});
@@ -158,7 +157,7 @@ static const char *const conversation[] = {
 static void compare(size_t from, size_t to, enum dialect_continue how, bool keeps_reasoning)
 {
     struct asking a = {.leg = {.name = STR("leg"), .caps = API_CAP_ALL_, .how = how}};
-    struct play q = {.features = ~0u};
+    struct play q = {0};
     struct buf want, got;
     buf_init(&want, 1 << 20);
     buf_init(&got, 1 << 20);

@@ -131,7 +131,7 @@ static void test_what_a_protocol_cannot_say_makes_a_leg_incapable(void **state)
     for (size_t i = 0; i < countof(rows); i++)
         for (size_t k = 0; k < countof(names); k++) {
             const struct dialect_upstream leg = {.how = DIALECT_CONTINUE_NONE};
-            struct play p = {.features = ~0u};
+            struct play p = {0};
             play_ok(&p, "POST /v1/chat/completions", rows[i].body);
             const char *got = dialect_client_lacks(dialect_of(str_of(names[k])), &leg, &p.rq);
             if ((got == NULL) != (rows[i].lacks[k] == NULL) ||

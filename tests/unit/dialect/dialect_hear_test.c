@@ -227,7 +227,6 @@ static void expect_same(const struct heard *want, const struct heard *got, const
 static void ask_of(struct play *p, size_t protocol, bool stream)
 {
     char body[512];
-    p->features = ~0u;
     snprintf(body, sizeof body, "%s,\"stream\":%s}", protocols[protocol].head,
              stream ? "true" : "false");
     play_ok(p, protocols[protocol].target, body);
@@ -324,7 +323,7 @@ static void goes_on_inside(size_t k, const char *begun, const char *rest)
     const struct api_partial partial = {.message = {.role = API_ROLE_ASSISTANT, .parts = parts,
                                                     .parts_count = countof(parts)}};
     const struct api_resume resume = {.partials = &partial, .partials_count = 1};
-    struct play asked = {.features = ~0u}, p = {.features = ~0u};
+    struct play asked = {0}, p = {0};
     struct reader r;
     struct heard got;
     struct buf body;
@@ -439,7 +438,6 @@ static void hear_all(const struct said *s)
     struct reader r;
     struct buf got;
     struct api_error e = {0};
-    p.features = ~0u;
     play_ok(&p, "POST /v1/chat/completions",
             "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":["
             "{\"type\":\"custom\",\"custom\":{\"name\":\"patch\"}}]}");

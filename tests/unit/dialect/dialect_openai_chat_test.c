@@ -169,24 +169,21 @@ static void test_extensions_override_in_their_order(void **state)
     done(&q);
 }
 
-static void test_tools_are_read_where_the_caller_can_use_them(void **state)
+static void test_tools_calls_and_results_are_read(void **state)
 {
     (void)state;
-    struct dialect_limits limits = dialect_limits_default;
     struct asked q;
-    limits.features = DIALECT_TOOLS;
-    ask_with(&q, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
-                 "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c1\",\"type\":"
-                 "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}},"
-                 "{\"id\":\"c2\",\"type\":\"custom\",\"custom\":"
-                 "{\"name\":\"g\",\"input\":\"x\"}}]},"
-                 "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":[{\"type\":\"text\","
-                 "\"text\":\"r1\"},{\"type\":\"text\",\"text\":\"r2\"}]}],\"tools\":["
-                 "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\","
-                 "\"parameters\":{\"type\":\"object\"},\"strict\":true}},{\"type\":\"custom\","
-                 "\"custom\":{\"name\":\"g\"}},{\"type\":\"web_search\"}],"
-                 "\"tool_choice\":\"none\"}",
-             &limits, NULL, 0);
+    ask(&q, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
+            "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c1\",\"type\":"
+            "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}},"
+            "{\"id\":\"c2\",\"type\":\"custom\",\"custom\":"
+            "{\"name\":\"g\",\"input\":\"x\"}}]},"
+            "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":[{\"type\":\"text\","
+            "\"text\":\"r1\"},{\"type\":\"text\",\"text\":\"r2\"}]}],\"tools\":["
+            "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\","
+            "\"parameters\":{\"type\":\"object\"},\"strict\":true}},{\"type\":\"custom\","
+            "\"custom\":{\"name\":\"g\"}},{\"type\":\"web_search\"}],"
+                 "\"tool_choice\":\"none\"}");
     if (!q.ok)
         fail_msg("%s", q.e.err.text);
     const struct api_message *m = q.rq.messages;
@@ -279,17 +276,6 @@ static const struct {
      ERR_REQUEST},
     {BODY(",\"shoal\":{\"agent\":\"a b\"}"), "shoal.agent: 1 to 128 of", ERR_REQUEST},
     {BODY(",\"shoal\":[]"), "shoal: object expected, got array", ERR_REQUEST},
-    {BODY(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"),
-     "tools[0]: tools are not implemented yet",
-     ERR_UNSUPPORTED},
-    {BODY(",\"tool_choice\":\"required\""), "tool_choice: tools are not implemented yet",
-     ERR_UNSUPPORTED},
-    {BODY(",\"response_format\":{\"type\":\"json_object\"}"),
-     "response_format: structured output is not implemented yet", ERR_UNSUPPORTED},
-    {BODY(",\"guided_json\":{\"a\":1}"), "guided_json: structured output is not implemented yet",
-     ERR_UNSUPPORTED},
-    {"{\"model\":\"m\",\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}",
-     "messages[0].role: tools are not implemented yet", ERR_UNSUPPORTED},
 };
 
 static void test_A32_every_wrong_field_is_named_with_what_was_expected(void **state)
@@ -297,9 +283,7 @@ static void test_A32_every_wrong_field_is_named_with_what_was_expected(void **st
     (void)state;
     for (size_t i = 0; i < countof(wrong_rows); i++) {
         struct asked q;
-        struct dialect_limits limits = dialect_limits_default;
-        limits.features = 0;
-        ask_with(&q, wrong_rows[i].body, &limits, NULL, 0);
+        ask(&q, wrong_rows[i].body);
         if (q.ok || strncmp(q.e.err.text, wrong_rows[i].error, strlen(wrong_rows[i].error)) != 0 ||
             q.e.err.code != wrong_rows[i].code)
             fail_msg("%s\n want '%s'\n got  '%s'", wrong_rows[i].body, wrong_rows[i].error,
@@ -374,7 +358,7 @@ int main(void)
         cmocka_unit_test(test_messages_of_every_role_and_form),
         cmocka_unit_test(test_every_sampling_field_arrives),
         cmocka_unit_test(test_extensions_override_in_their_order),
-        cmocka_unit_test(test_tools_are_read_where_the_caller_can_use_them),
+        cmocka_unit_test(test_tools_calls_and_results_are_read),
         cmocka_unit_test(test_neutral_values_and_null_are_no_news),
         cmocka_unit_test(test_A32_every_wrong_field_is_named_with_what_was_expected),
         cmocka_unit_test(test_J01_every_numeric_field_is_range_checked),

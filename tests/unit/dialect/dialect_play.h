@@ -29,7 +29,7 @@ struct play {
     struct buf out;
     bool ok;
     const struct api_header *headers; /* set before play_ask */
-    uint32_t headers_count, features, lacks; /* beside what is built; of what is built */
+    uint32_t headers_count;
     bool keeps_client_header;
 };
 
@@ -41,7 +41,6 @@ static inline void play_ask(struct play *p, const char *target, const char *body
     struct dialect_in in = {.headers = p->headers, .headers_count = p->headers_count,
                             .request_id = STR("req_0123456789abcdefABCDEF"),
                             .time_s = 1785000000, .limits = &limits};
-    limits.features = (limits.features | p->features) & ~p->lacks;
     limits.keeps_client_header = p->keeps_client_header;
     arena_init(&p->a, 8 * strlen(body) + ((size_t)1 << 20));
     buf_init(&p->out, (size_t)1 << 24);
@@ -88,7 +87,7 @@ struct play_wrong {
 static inline void play_refuse(const struct play_wrong *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        struct play p = {.lacks = DIALECT_TOOLS | DIALECT_THINK | DIALECT_SCHEMA};
+        struct play p = {0};
         play_ask(&p, rows[i].target, rows[i].body);
         if (p.ok || strncmp(p.e.err.text, rows[i].error, strlen(rows[i].error)) != 0 ||
             p.e.err.code != rows[i].code)

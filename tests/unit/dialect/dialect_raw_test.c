@@ -32,7 +32,6 @@ static void on_event(void *ctx, str name, str data)
 static void pass_init(struct passing *a, const char *target, const char *body)
 {
     *a = (struct passing){.leg = {.name = STR("leg"), .caps = API_CAP_ALL_}};
-    a->p.features = ~0u;
     play_ok(&a->p, target, body);
     a->st = calloc(1, a->p.d->client->state_size);
     dialect_client_init(a->st, a->p.d, &a->leg, &a->p.rq, (struct api_sink){on_batch, a});

@@ -387,7 +387,7 @@ static void test_a_client_that_wants_no_thinking_gets_none(void **state)
     };
     (void)state;
     for (size_t i = 0; i < countof(rows); i++) {
-        struct play p = {.features = DIALECT_THINK};
+        struct play p = {0};
         play_ok(&p, rows[i].target, rows[i].body);
         play_started(&p);
         play_think(&p, "a secret");

@@ -60,7 +60,7 @@ static void test_every_dialect_declares_tools_in_their_order(void **state)
 {
     (void)state;
     for (size_t i = 0; i < countof(forms); i++) {
-        struct play p = {.features = DIALECT_TOOLS};
+        struct play p = {0};
         play_ok(&p, forms[i].target, make_body(&forms[i], "get_weather read", NULL));
         assert_int_equal(p.rq.tools_count, 2);
         assert_true(str_eq_z(p.rq.tools[0].name, "get_weather"));
@@ -76,14 +76,13 @@ static void test_A14_a_named_tool_is_the_only_one_allowed_and_an_unknown_one_is_
 {
     (void)s;
     for (size_t i = 0; i < countof(forms); i++) {
-        struct play p = {.features = DIALECT_TOOLS};
+        struct play p = {0};
         if (forms[i].choice == NULL)
             continue;
         play_ok(&p, forms[i].target, make_body(&forms[i], "get_weather read", "read"));
         assert_int_equal(p.rq.tool_choice, API_TOOL_CHOICE_NAMED);
         assert_true(!p.rq.tools[0].allowed && p.rq.tools[1].allowed);
         play_end(&p);
-        p.features = DIALECT_TOOLS;
         play_ask(&p, forms[i].target, make_body(&forms[i], "get_weather read", "get_wether"));
         assert_false(p.ok);
         assert_int_equal(p.e.err.code, ERR_REQUEST);
@@ -102,7 +101,7 @@ static void test_names_are_unique_not_empty_and_without_control_characters(void 
     (void)state;
     for (size_t i = 0; i < countof(forms); i++)
         for (size_t k = 0; k < countof(rows); k++) {
-            struct play p = {.features = DIALECT_TOOLS};
+            struct play p = {0};
             play_ask(&p, forms[i].target, make_body(&forms[i], rows[k].names, NULL));
             if (p.ok || strstr(p.e.err.text, rows[k].error) == NULL)
                 fail_msg("%s %s: %s", forms[i].target, rows[k].names, p.e.err.text);
@@ -119,7 +118,7 @@ static void test_five_hundred_tools_and_a_schema_of_a_megabyte_are_read(void **s
     for (int i = 0; i < 500; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%st%d", i ? " " : "", i);
     for (size_t i = 0; i < countof(forms); i++) {
-        struct play p = {.features = DIALECT_TOOLS};
+        struct play p = {0};
         play_ok(&p, forms[i].target, make_body(&forms[i], names, NULL));
         assert_int_equal(p.rq.tools_count, 500);
         assert_true(str_eq_z(p.rq.tools[499].name, "t499"));
@@ -131,7 +130,7 @@ static void test_five_hundred_tools_and_a_schema_of_a_megabyte_are_read(void **s
                          "\"parameters\":{\"description\":\"");
     memset(body + n, 'a', 1 << 20);
     snprintf(body + n + (1 << 20), sizeof body - n - (1 << 20), "\"}}}]}");
-    struct play p = {.features = DIALECT_TOOLS};
+    struct play p = {0};
     play_ok(&p, CHAT, body);
     assert_true(p.rq.tools[0].schema.len > 1 << 20);
     play_end(&p);
@@ -166,7 +165,7 @@ static void test_A14_chat_reads_every_form_of_tool_choice_wherever_it_stands(voi
     };
     (void)state;
     for (size_t i = 0; i < countof(rows); i++) {
-        struct play p = {.features = DIALECT_TOOLS};
+        struct play p = {0};
         play_ok(&p, CHAT, rows[i].body);
         assert_int_equal(p.rq.tool_choice, rows[i].choice);
         for (size_t k = 0; k < 3; k++)
@@ -228,7 +227,7 @@ static void test_a_wrong_choice_names_its_path(void **state)
     };
     (void)state;
     for (size_t i = 0; i < countof(rows); i++) {
-        struct play p = {.features = DIALECT_TOOLS};
+        struct play p = {0};
         play_ask(&p, rows[i].target, rows[i].body);
         if (p.ok || strncmp(p.e.err.text, rows[i].error, strlen(rows[i].error)) != 0)
             fail_msg("%s %s\n want '%s'\n got  '%s'", rows[i].target, rows[i].body, rows[i].error,
@@ -248,7 +247,7 @@ static void test_A09_a_namespaced_function_is_chosen_by_both_of_its_names(void *
     (void)state;
     for (size_t i = 0; i < countof(rows); i++) {
         char body[512];
-        struct play p = {.features = DIALECT_TOOLS};
+        struct play p = {0};
         snprintf(body, sizeof body,
                  "{\"model\":\"m\",\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":"
                  "\"%s\",\"tools\":[{\"type\":\"function\",\"name\":\"read\"}]}],"
@@ -273,7 +272,7 @@ static void test_an_error_says_what_the_client_calls_its_prompt(void **state)
     };
     (void)state;
     for (size_t i = 0; i < countof(rows); i++) {
-        struct play p = {.features = 0};
+        struct play p = {0};
         struct api_error e = {0};
         char want[64];
         play_ok(&p, rows[i].target, rows[i].body);
@@ -289,7 +288,7 @@ static void test_an_error_says_what_the_client_calls_its_prompt(void **state)
 
 static void test_a_field_that_is_nearly_one_is_named(void **state)
 {
-    struct play p = {.features = 0};
+    struct play p = {0};
     (void)state;
     play_ok(&p, CHAT, BODY(",\"max_token\":3,\"temprature\":1,\"zzzzzzzz\":1"));
     assert_true(play_has_note(&p, "unknown_field", "max_token; did you mean max_tokens?"));
