@@ -21,10 +21,12 @@ static bool cmd_engine_run(struct cmd_context *c, struct err *e)
     /* The terminal sends Ctrl-C to the whole group; what it means is the parent's decision. */
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    log_init(&(struct log_options){.level = LOG_LEVEL_WARN, .fd = STDERR_FILENO,
-                                   .name = "engine"});
+    bool traces = str_eq_z(config_env("SHOAL_DEBUG_SCHED"), "1");
+    log_init(&(struct log_options){.level = traces ? LOG_LEVEL_INFO : LOG_LEVEL_WARN,
+                                   .fd = STDERR_FILENO, .name = "engine"});
     struct engine_host_options o = {.fd = PROC_FD, .build_id = run_local_build_id(c->arena),
-                                    .version = STR(VERSION_TEXT), .credit = CMD_ENGINE_CREDIT};
+                                    .version = STR(VERSION_TEXT), .credit = CMD_ENGINE_CREDIT,
+                                    .traces = traces};
     struct err why;
     c->exit_code = engine_host_run(&o, &why);
     return true;

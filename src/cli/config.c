@@ -650,8 +650,8 @@ str config_env(const char *name)
 {
     static const char *const names[] = {
         "COLUMNS", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HOME", "HTTPS_PROXY",
-        "HTTP_PROXY", "NO_PROXY", "OLLAMA_MODELS", "PATH", "SHOAL_ADDR", "SHOAL_HUB",
-        "SHOAL_KEY", "SUDO_USER", "TERM", "USER", "XDG_CONFIG_HOME",
+        "HTTP_PROXY", "NO_PROXY", "OLLAMA_MODELS", "PATH", "SHOAL_ADDR", "SHOAL_DEBUG_SCHED",
+        "SHOAL_HUB", "SHOAL_KEY", "SUDO_USER", "TERM", "USER", "XDG_CONFIG_HOME",
     };
     size_t i = 0;
     while (i < countof(names) && strcmp(names[i], name) != 0)

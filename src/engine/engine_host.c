@@ -18,6 +18,7 @@
 #include "engine/engine_tier.h"
 #include "engine/sched_drop.h"
 #include "engine/sched_look.h"
+#include "engine/sched_trace.h"
 
 #define HOST_READ_SIZE 65536
 #define HOST_BEAT_NS (ENGINE_HOST_BEAT_MS * INT64_C(1000000))
@@ -55,6 +56,7 @@ struct host {
     struct engine_tier tier;
     _Atomic bool is_woken; /* a HOST_WAKE waits in its queue */
     struct sched sched;
+    struct sched_trace trace;
     struct miss_heads misses;
     struct buf step_out;
     bool is_loaded, is_draining, is_ended;
@@ -441,6 +443,15 @@ static void host_close_model(struct host *h)
     host_push_out(h, &last);
 }
 
+static void host_trace(struct host *h)
+{
+    struct buf line;
+    buf_init(&line, HOST_STATS_MAX);
+    if (sched_trace_add(&h->trace, &h->sched.stats, host_now(), &line))
+        log_info("%s", line.p ? line.p : "");
+    buf_deinit(&line);
+}
+
 static void *host_run_engine(void *ctx)
 {
     struct host *h = ctx;
@@ -470,6 +481,8 @@ static void *host_run_engine(void *ctx)
         }
         host_flush(h);
         engine_beat_publish(&h->beat, &h->sched, &h->tier);
+        if (h->o->traces)
+            host_trace(h);
         host_tell_stats(h, r == SCHED_RESULT_IDLE || list_is_empty(&h->sched.jobs));
         if (r == SCHED_RESULT_IDLE)
             host_set_phase(h, true);

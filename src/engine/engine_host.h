@@ -32,6 +32,7 @@ struct engine_host_options {
     int fd;                /* our end of the socketpair, non-blocking */
     str build_id, version; /* said in HELLO */
     int64_t credit;        /* bytes a request may be ahead of its reader */
+    bool traces;           /* a line a second of what the scheduler did (sched_trace) */
 };
 
 /* Serves one endpoint until EXIT, DRAIN, end of file or a fault. 0: asked to end; 1: e says why (a

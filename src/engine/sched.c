@@ -670,6 +670,7 @@ enum sched_result sched_step(struct sched *s, struct err *e)
 {
     struct step step;
     struct step_out out;
+    int64_t start = sched_ns(s);
     sched_turn_tier(s);
     if (sched_rest_ms(s) >= 0)
         return SCHED_RESULT_IDLE;
@@ -685,11 +686,14 @@ enum sched_result sched_step(struct sched *s, struct err *e)
     if (!s->o.backend->wait(s->o.device, s->o.prepared, &out, e))
         return SCHED_RESULT_LOST;
     int64_t took = sched_ns(s) - begin + 1;
+    s->stats.plan_ns += (uint64_t)(begin - start);
+    s->stats.compute_ns += (uint64_t)took;
     sched_measure(s, (double)took / 1e6);
     if (sched_has_idle(s))
         s->idle_ns = begin + took + sched_policy_idle_rest(took, s->o.idle_permille);
     sched_after(s, &out);
     sched_count_waiting(s);
+    s->stats.take_ns += (uint64_t)(sched_ns(s) - begin - took + 1);
     return SCHED_RESULT_WORKED;
 }
 

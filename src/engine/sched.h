@@ -66,6 +66,8 @@ struct sched_stats {
     uint32_t running, waiting;
     uint64_t tokens_waiting;     /* prompt tokens not computed, of both */
     uint64_t preemptions, recomputed_tokens;
+    uint64_t admitted, prompt_tokens, reused_tokens; /* prompt_tokens: of those admitted */
+    uint64_t plan_ns, compute_ns, take_ns; /* of all steps: before, on and behind the device */
     double prefill_tokens_per_s, decode_tokens_per_s; /* recent */
     bool is_prefilling;
 };

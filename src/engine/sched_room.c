@@ -209,6 +209,9 @@ static void sched_admit_one(struct sched *s, struct seq *q, uint32_t slot)
         s->blocked = NULL;
     sched_park(s, q, false);
     sched_adopt(s, q);
+    s->stats.admitted++;
+    s->stats.prompt_tokens += seq_count(q);
+    s->stats.reused_tokens += q->kv_count;
     if (q->preempted_count == 0) /* what is computed again was nobody's wish */
         sched_share_charge(s->shares, q->job->share, seq_rows_left(q));
 }

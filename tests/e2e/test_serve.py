@@ -328,6 +328,22 @@ def test_the_documented_configuration_is_accepted(shoal, home):
     assert "routes     model claude-* agent * to claude, [desk, box2]; shadow desk" in done.stdout
 
 
+def test_the_scheduler_says_each_second_what_it_did_when_asked_to(tmp_path):
+    line = re.compile(r"sched: \d+\.\d steps/s, batch \d+\.\d, running \d+, ms a step "
+                      r"\d+\.\d\d scheduler \d+\.\d\d compute \d+\.\d\d sampling, "
+                      r"admitted \d+, \d+ prompt tokens, \d+ % reused$", re.M)
+    for value, says in (("1", True), ("0", False)):
+        home = tmp_path / value
+        home.mkdir()
+        with serving(home, "-model", TINY, env={"SHOAL_DEBUG_SCHED": value}) as server:
+            begin = time.monotonic()
+            while time.monotonic() - begin < (20 if says else 2.5):
+                assert server.chat(max_tokens=50, ignore_eos=True).status == 200
+                if line.search(server.errors()):
+                    break
+            assert bool(line.search(server.errors())) == says, server.errors()
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_full_disk_for_the_log_harms_no_reply(tmp_path, form):
     """Each line is lost, and nothing else: no reply, no child, no memory."""
