@@ -184,6 +184,60 @@ static void docs_on_man_flag(void *ctx, const struct cmd_help *f)
     buf_add_byte(d->out, '\n');
 }
 
+/* Paragraphs are filled; a text with columns stays as it is. */
+static void docs_add_text(struct buf *out, const char *text)
+{
+    bool has_columns = str_find(str_of(text), STR("  ")) != STR_NONE;
+    buf_add_z(out, has_columns ? ".PP\n.nf\n" : ".PP\n");
+    docs_add_roff(out, text);
+    buf_add_z(out, has_columns ? "\n.fi\n" : "\n");
+}
+
+static void docs_add_section(struct buf *out, const char *title, const char *const rows[][2],
+                             size_t count)
+{
+    buf_printf(out, ".SH %s\n", title);
+    for (size_t i = 0; i < count; i++) {
+        buf_add_z(out, ".TP\n\\fB");
+        docs_add_roff(out, rows[i][0]);
+        buf_add_z(out, "\\fR\n");
+        docs_add_roff(out, rows[i][1]);
+        buf_add_byte(out, '\n');
+    }
+}
+
+static void docs_add_ending(struct buf *out)
+{
+    static const char *const environment[][2] = {
+        {"SHOAL_CONFIG", "the configuration file"},
+        {"SHOAL_ADDR", "where to serve, and where to ask a server"},
+        {"SHOAL_KEY", "our key for a server"},
+        {"SHOAL_ENGINE_THREADS, SHOAL_LIMITS_QUEUE, ...", "any scalar key of the configuration, in "
+         "capitals, with _ for its points"},
+        {"SHOAL_HUB, HF_ENDPOINT, HF_TOKEN", "where models are pulled from, and our token there"},
+        {"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "the way out"},
+        {"OLLAMA_MODELS, HF_HUB_CACHE, HF_HOME", "stores of other programs, which are read"},
+        {"SHOAL_DEBUG_SCHED", "1: each engine logs once a second what its steps did"},
+    };
+    static const char *const files[][2] = {
+        {"~/.shoal/config.yaml", "settings"},
+        {"~/.shoal/models", "models of our own"},
+        {"~/.shoal/cache", "prompts and saved contexts that survive a restart"},
+        {"~/.shoal/serve.log", "what a server that `run` started says"},
+        {"~/.shoal/history", "lines typed in conversations"},
+    };
+    static const char *const codes[][2] = {
+        {"0", "done"},
+        {"1", "error; of doctor: something fails"},
+        {"2", "wrong usage"},
+        {"3", "of doctor: warnings"},
+        {"130, 143", "ended by SIGINT, SIGTERM"},
+    };
+    docs_add_section(out, "ENVIRONMENT", environment, countof(environment));
+    docs_add_section(out, "FILES", files, countof(files));
+    docs_add_section(out, "EXIT STATUS", codes, countof(codes));
+}
+
 static void docs_add_man(struct buf *out)
 {
     struct docs d = {.out = out};
@@ -203,15 +257,13 @@ static void docs_add_man(struct buf *out)
         buf_add_byte(out, '\n');
         docs_add_roff(out, (*c)->summary);
         buf_add_z(out, ".\n");
-        if ((*c)->text) {
-            buf_add_z(out, ".PP\n");
-            docs_add_roff(out, (*c)->text);
-            buf_add_byte(out, '\n');
-        }
+        if ((*c)->alias)
+            buf_printf(out, "Also called `%s`.\n", (*c)->alias);
+        if ((*c)->text)
+            docs_add_text(out, (*c)->text);
         cmd_each_flag(*c, docs_on_man_flag, &d);
     }
-    buf_add_z(out, ".SH FILES\n.TP\n~/.shoal/config.yaml\nsettings\n.TP\n~/.shoal/models\n"
-                   "models\n.SH EXIT STATUS\n0 done, 1 error, 2 usage, 130 SIGINT, 143 SIGTERM\n");
+    docs_add_ending(out);
 }
 
 /* --- the commands ---------------------------------------------------------------------------- */
