@@ -254,7 +254,7 @@ def test_a_pinned_context_keeps_its_copies_when_all_is_dropped(home, tmp_path):
     with serving(home, *args, env=FLOOR) as server:
         for name, pin in (("kept", True), ("loose", False)):
             made = server.post("/v1/contexts", {"model": "llama", "id": name, "pin": pin,
-                                                "system": LONG * 2 + name})
+                                                "system": name + LONG * 2})
             assert made.status == 201, made.body
         assert server.post("/v1/cache/drop", {"tiers": ["ssd"]}).status == 200
         gone = drop(server)
