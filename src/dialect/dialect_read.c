@@ -394,7 +394,7 @@ static bool is_header_of(str name, const char *field)
 }
 
 /* A header's value is read as the JSON that it would be in the body: numbers and booleans as they
- * stand, everything else as a string. */
+ * stand, everything else as a string. Errors and warnings name the header. */
 static bool read_header(struct dialect_read *r, const struct api_header *h,
                         const struct dialect_field *field)
 {
@@ -406,11 +406,16 @@ static bool read_header(struct dialect_read *r, const struct api_header *h,
                     str_eq_z(h->value, "false");
     bool is_text = strcmp(field->name, "keep_alive") == 0 || field->kind == DIALECT_KIND_TEXT ||
                    field->read == ext_agent || field->read == ext_session;
+    str name = arena_copy(r->a, h->name);
+    struct dialect_field as_named = *field;
     struct buf quoted;
+    if (name.p == NULL)
+        return out_of_memory(r);
+    as_named.name = name.p;
     buf_init(&quoted, 8192);
     struct json_writer w = json_writer(&quoted);
     json_open_object(&w);
-    json_key_z(&w, field->name);
+    json_key(&w, name);
     if (is_plain && !is_text)
         json_put_raw(&w, h->value);
     else
@@ -421,7 +426,7 @@ static bool read_header(struct dialect_read *r, const struct api_header *h,
     if (text.p == NULL || !json_parse(&v, text, &options, r->a, &ignored))
         return api_error_set(r->e, ERR_REQUEST, "", h->name, "header %.*s: a value that cannot be "
                              "read", (int)base_min(h->name.len, 60), h->name.p);
-    return dialect_read_object(r, v, field, 1);
+    return dialect_read_object(r, v, &as_named, 1);
 }
 
 bool dialect_read_extensions(struct dialect_read *r, struct json body)

@@ -169,6 +169,29 @@ static void test_extensions_override_in_their_order(void **state)
     done(&q);
 }
 
+static void test_a_wrong_header_is_named_as_it_came(void **state)
+{
+    (void)state;
+    static const struct {
+        struct api_header header;
+        const char *error;
+    } rows[] = {
+        {{STR_INIT("shoal-priority"), STR_INIT("urgent")},
+         "shoal-priority: one of low, normal, high expected, got \"urgent\""},
+        {{STR_INIT("shoal-max-context"), STR_INIT("5")},
+         "shoal-max-context: integer from 256 to 2147483647 expected, got 5"},
+        {{STR_INIT("shoal-agent"), STR_INIT("a b")}, "shoal-agent: 1 to 128 of "},
+    };
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct asked q;
+        ask_with(&q, BODY(""), &dialect_limits_default, &rows[i].header, 1);
+        if (q.ok || strncmp(q.e.err.text, rows[i].error, strlen(rows[i].error)) != 0)
+            fail_msg("want '%s'\n got '%s'", rows[i].error, q.ok ? "success" : q.e.err.text);
+        assert_true(str_eq(q.e.param, rows[i].header.name));
+        done(&q);
+    }
+}
+
 static void test_tools_calls_and_results_are_read(void **state)
 {
     (void)state;
@@ -358,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_messages_of_every_role_and_form),
         cmocka_unit_test(test_every_sampling_field_arrives),
         cmocka_unit_test(test_extensions_override_in_their_order),
+        cmocka_unit_test(test_a_wrong_header_is_named_as_it_came),
         cmocka_unit_test(test_tools_calls_and_results_are_read),
         cmocka_unit_test(test_neutral_values_and_null_are_no_news),
         cmocka_unit_test(test_A32_every_wrong_field_is_named_with_what_was_expected),
