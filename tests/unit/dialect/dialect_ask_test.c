@@ -197,10 +197,43 @@ static void test_every_protocol_says_the_same_in_every_other(void **state)
         }
 }
 
+/* An upstream of OpenAI's is asked for a level: what was another is told the client. */
+static void test_a_budget_of_thinking_is_a_level_for_openai_and_the_client_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *thinking, *level, *note;
+        bool can_think;
+    } rows[] = {
+        {"{\"type\":\"enabled\",\"budget_tokens\":4000}", "\"low\"", "effort_approximated", true},
+        {"{\"type\":\"disabled\"}", "\"none\"", NULL, true},
+        {"{\"type\":\"adaptive\"}", NULL, NULL, true},
+        {"{\"type\":\"enabled\",\"budget_tokens\":4000}", NULL, "thinking_unsupported", false},
+    };
+    for (size_t i = 0; i < countof(rows); i++)
+        for (size_t to = 1; to < countof(protocols); to += 2) {
+            uint32_t caps = rows[i].can_think ? API_CAP_ALL_ : API_CAP_ALL_ & ~API_CAP_THINK;
+            struct asking a = {.leg = {.name = STR("leg"), .caps = caps}};
+            char body[256];
+            snprintf(body, sizeof body, "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":"
+                     "\"user\",\"content\":\"q\"}],\"thinking\":%s}", rows[i].thinking);
+            ask(&a, "POST /v1/messages", body, protocols[to].name);
+            bool has_level = strstr(a.body.p, "effort") != NULL;
+            if (has_level != (rows[i].level != NULL) ||
+                (has_level && !strstr(a.body.p, rows[i].level)) ||
+                (rows[i].note ? !has_lost(&a, rows[i].note) : a.st->notes_count > 0))
+                fail_msg("%s to %s: %s, %u notes", rows[i].thinking, protocols[to].name, a.body.p,
+                         a.st->notes_count);
+            ask_end(&a);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_protocol_says_the_same_in_every_other),
+        cmocka_unit_test(
+            test_a_budget_of_thinking_is_a_level_for_openai_and_the_client_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
