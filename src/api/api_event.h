@@ -206,6 +206,7 @@ struct api_event {
         struct api_error error;
     };
     str raw; /* a remote leg's event as it came, for its own dialect; "" from a child */
+    uint32_t raw_at; /* where text stands in raw as it is; 0: nowhere, or escaped */
 };
 
 /* ids sampled in one step, also those still held back, and what they made visible. */

@@ -18,6 +18,8 @@ void dialect_state_deinit(struct dialect_state *st)
     }
     st->choices = NULL;
     arena_deinit(&st->keep);
+    dialect_mould_deinit(&st->raw_in);
+    dialect_mould_deinit(&st->raw_out);
 }
 
 /* ---- Finding a dialect ---- */

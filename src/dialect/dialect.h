@@ -17,6 +17,7 @@
 #define SHOAL_DIALECT_DIALECT_H
 
 #include "api/api_event.h"
+#include "dialect/dialect_mould.h"
 
 #define DIALECT_DEPTH_MAX 128
 #define DIALECT_REPLY_MAX ((size_t)64 << 20)
@@ -87,6 +88,7 @@ struct dialect_state {
     const char *prompt_name; /* what the client calls messages and inputs; NULL: the same */
     str legs_json; /* the array `legs` of the object `shoal`, or "": one leg answered */
     uint16_t overlong_status; /* limits.overlong_status: 400, 413, or 0 = the protocol's own */
+    struct dialect_mould raw_in, raw_out; /* of the last raw line that was shown, and as what */
 };
 void dialect_state_deinit(struct dialect_state *st);
 

@@ -74,6 +74,15 @@ struct dialect_client_choice {
     uint32_t calls_same; /* calls under an index that an earlier one had, too */
 };
 
+/* What reading an event came to. */
+struct dialect_client_told {
+    uint32_t choice;
+    enum api_event_kind kind; /* REASONING, CONTENT */
+    str text;
+    uint32_t texts;
+    bool is_more; /* than texts */
+};
+
 /* One call of an upstream, from write_request to its end; every protocol's own state begins with
  * this. The caller gives state_size zeroed bytes, dialect_client_init, then _deinit. */
 struct dialect_client_state {
@@ -97,7 +106,12 @@ struct dialect_client_state {
     bool is_started, has_usage;
     bool is_over;         /* terminal marker seen, all DONEs given */
     struct buf raw;       /* keeps_raw: events of the upstream that none of ours carried yet */
+    bool is_raw;          /* ... and what is being read, which is one line, is not among them */
     bool is_shown;        /* keeps_raw: an event of ours carries what is being read */
+    str reading;          /* the event that is being read */
+    struct dialect_client_told told; /* ... and what was told of it so far */
+    struct dialect_client_told last; /* of the event that the mould is of */
+    struct dialect_mould mould; /* of the last event, where one text was all that it told */
     struct api_event pending[DIALECT_CLIENT_PENDING];
     uint32_t pending_count, pending_choice;
 };

@@ -37,6 +37,7 @@ void dialect_hear_whole(struct dialect_client_state *st)
 {
     buf_clear(&st->raw);
     st->keeps_raw = false;
+    st->told.is_more = true;
 }
 
 str dialect_hear_str(struct dialect_client_state *st, struct json v)
@@ -105,21 +106,45 @@ void dialect_hear_flush(struct dialect_client_state *st)
     st->sink.on_batch(st->sink.ctx, &b);
 }
 
-static void add(struct dialect_client_state *st, uint32_t choice, const struct api_event *ev)
+/* Where an event's text stands in its raw form, whose last line is what is being read. */
+static uint32_t raw_at(const struct dialect_client_state *st, const struct api_event *ev)
+{
+    bool is_text = ev->kind == API_EVENT_CONTENT || ev->kind == API_EVENT_REASONING;
+    str data = st->reading, text = is_text ? ev->text.text : STR("");
+    if (text.len == 0 || text.p < data.p || text.p + text.len > data.p + data.len)
+        return 0;
+    size_t at = (size_t)(text.p - data.p);
+    return (uint32_t)(st->is_raw ? at : st->raw.len - 1 - data.len + at);
+}
+
+/* The first event of ours carries what came; its bytes outlive the flush. */
+static void show_raw(struct dialect_client_state *st, struct api_event *ev)
+{
+    if (st->is_raw || st->raw.len) {
+        ev->raw_at = raw_at(st, ev);
+        ev->raw = st->is_raw ? st->reading : arena_copy(&st->scratch, buf_view(&st->raw));
+        buf_clear(&st->raw);
+        st->is_raw = false;
+        st->is_shown = true;
+    } else if (st->keeps_raw && st->is_shown) { /* the same event's: nothing more to show */
+        ev->raw = STR("\n");
+    }
+}
+
+static struct api_event *place(struct dialect_client_state *st, uint32_t choice)
 {
     if (st->pending_count == DIALECT_CLIENT_PENDING ||
         (st->pending_count && st->pending_choice != choice))
         dialect_hear_flush(st);
     st->pending_choice = choice;
-    st->pending[st->pending_count] = *ev;
-    if (st->raw.len) { /* the first event of ours carries what came; its bytes outlive the flush */
-        st->pending[st->pending_count].raw = arena_copy(&st->scratch, buf_view(&st->raw));
-        buf_clear(&st->raw);
-        st->is_shown = true;
-    } else if (st->keeps_raw && st->is_shown) { /* the same event's: nothing more to show */
-        st->pending[st->pending_count].raw = STR("\n");
-    }
-    st->pending_count++;
+    return &st->pending[st->pending_count++];
+}
+
+static void add(struct dialect_client_state *st, uint32_t choice, const struct api_event *ev)
+{
+    struct api_event *to = place(st, choice);
+    *to = *ev;
+    show_raw(st, to);
 }
 
 /* Notes and STARTED go before the first visible event; its raw form stays with that one. */
@@ -203,7 +228,12 @@ static void add_text(struct dialect_client_state *st, uint32_t choice, enum api_
                      const struct api_text *t)
 {
     start(st, choice);
-    add(st, choice, &(struct api_event){.kind = kind, .text = *t});
+    struct api_event *to = place(st, choice); /* most of an event is room for other kinds */
+    to->kind = kind;
+    to->text = *t;
+    to->raw = (str){"", 0};
+    to->raw_at = 0;
+    show_raw(st, to);
 }
 
 /* The end of text that may be the beginning of a stop string. */
@@ -275,12 +305,26 @@ static str without_tail(struct dialect_client_state *st, str text)
     return str_from(text, n);
 }
 
+/* For the next event of the same form. */
+static void tell_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
+                      const struct api_text *t)
+{
+    uint32_t texts = st->told.texts;
+    if (t->logprobs_count)
+        st->told.is_more = true;
+    else if (t->text.len)
+        st->told = (struct dialect_client_told){.choice = choice, .kind = kind, .text = t->text,
+                                                .texts = texts + 1,
+                                                .is_more = st->told.is_more};
+}
+
 void dialect_hear_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
                        const struct api_text *t)
 {
     struct api_text text = *t;
     if (st->is_over)
         return;
+    tell_text(st, choice, kind, t);
     if (kind == API_EVENT_CONTENT && st->tail_blanks.len)
         text.text = without_tail(st, text.text);
     if (text.text.len == 0 && text.logprobs_count == 0)
@@ -353,6 +397,7 @@ bool dialect_hear_call(struct dialect_client_state *st, uint32_t choice, str id,
     struct dialect_client_choice *c = &st->choices[choice];
     const struct api_tool *tool = dialect_ask_tool_of(st, name);
     bool wants_text = tool && tool->kind == API_TOOL_CUSTOM;
+    st->told.is_more = true;
     if (name.len == 0)
         return dialect_hear_garbage(e, "a call without a name");
     bool is_resumed = c->in_call && c->is_resumed;
@@ -393,6 +438,7 @@ void dialect_hear_args(struct dialect_client_state *st, uint32_t choice, str pie
 {
     struct dialect_client_choice *c = &st->choices[choice];
     c->is_resumed = false;
+    st->told.is_more = true;
     if (!c->in_call || c->is_torn || piece.len == 0)
         return;
     follow_args(c, piece);
@@ -426,6 +472,7 @@ void dialect_hear_call_end(struct dialect_client_state *st, uint32_t choice)
     struct dialect_client_choice *c = &st->choices[choice];
     if (!c->in_call || is_cut(c))
         return;
+    st->told.is_more = true;
     if (c->is_wrapped && c->has_args)
         add_args(st, choice, unwrapped(st, buf_view(&c->args)));
     else if (!c->has_args)
@@ -467,6 +514,7 @@ void dialect_hear_finish(struct dialect_client_state *st, uint32_t choice, enum 
     struct dialect_client_choice *c = &st->choices[choice];
     if (st->is_over)
         return;
+    st->told.is_more = true;
     end_call(st, choice);
     if (c->is_torn || (c->in_call && is_plain(reason)))
         return;

@@ -11,6 +11,8 @@
 struct line {
     struct arena a;
     struct json v;
+    const char *text; /* what the event says, in the line; NULL: not to be found there */
+    size_t text_out;  /* ... and where that went */
 };
 
 static bool line_open(struct line *l, str text)
@@ -50,7 +52,7 @@ static void keep_in_step(struct buf *out, struct dialect_state *st, uint32_t cho
 static bool any_line(str raw, bool (*says)(struct json v))
 {
     bool found = false;
-    struct line l;
+    struct line l = {.text = NULL};
     str line;
     while (!found && str_split(&raw, '\n', &line))
         if (line.len && line_open(&l, line)) {
@@ -86,7 +88,10 @@ static void put_choices(struct json_writer *w, struct line *l, struct json choic
     json_open_array(w);
     for (struct json_walk c = json_walk(choices); json_next(&c);) {
         if (!is_chat_finish(c.value)) {
-            json_put_raw(w, json_raw(c.value));
+            str raw = json_raw(c.value);
+            json_put_raw(w, raw);
+            if (l->text > raw.p && l->text < raw.p + raw.len)
+                l->text_out = w->out->len - raw.len + (size_t)(l->text - raw.p);
             continue;
         }
         json_open_object(w);
@@ -207,7 +212,7 @@ static void put_message_delta(struct json_writer *w, struct line *l,
 
 static void anthropic_line(struct buf *out, struct dialect_state *st, str text, bool *has_begun)
 {
-    struct line l;
+    struct line l = {.text = NULL};
     if (!line_open(&l, text))
         return;
     struct buf json = dialect_write_piece(), name = dialect_write_piece();
@@ -277,10 +282,37 @@ static bool is_chat_usage(struct json v)
            json_kind(json_member(v, "usage")) == JSON_KIND_OBJECT;
 }
 
-/* True: the line said the end. */
-static bool openai_line(struct buf *out, struct dialect_state *st, str text, const char *finish)
+/* A line as the last one but for its text goes out as that one. */
+static bool pour_known(struct buf *out, const struct dialect_state *st, const struct api_event *ev)
 {
-    struct line l;
+    str text;
+    if (!ev->raw_at || !dialect_mould_fits(&st->raw_in, ev->raw, &text))
+        return false;
+    dialect_mould_pour(&st->raw_out, text, out);
+    return true;
+}
+
+/* raw is one line, whose text went to text_out, or 0; said: what it became. */
+static void keep_mould(struct dialect_state *st, const struct api_event *ev, str said,
+                       size_t text_out)
+{
+    str raw = ev->raw;
+    bool is_one = str_find_byte(raw, '\n') >= raw.len - 1; /* STR_NONE: a line without its end */
+    if (st->raw_in.form.size_max == 0) {
+        dialect_mould_init(&st->raw_in);
+        dialect_mould_init(&st->raw_out);
+    }
+    if (!is_one || text_out == 0 ||
+        !dialect_mould_set(&st->raw_out, said, str_sub(said, text_out, ev->text.text.len)) ||
+        !dialect_mould_set(&st->raw_in, raw, str_sub(raw, ev->raw_at, ev->text.text.len)))
+        dialect_mould_clear(&st->raw_in);
+}
+
+/* True: the line said the end. */
+static bool openai_line(struct buf *out, struct dialect_state *st, str text, const char *finish,
+                        struct line *at)
+{
+    struct line l = {.text = at->text};
     if (str_eq(text, STR("[DONE]"))) {
         buf_add_z(out, "data: [DONE]\n\n");
         return false;
@@ -299,6 +331,7 @@ static bool openai_line(struct buf *out, struct dialect_state *st, str text, con
         json_close_object(&w);
         buf_add_z(out, "\n\n");
     }
+    at->text_out = l.text_out;
     arena_deinit(&l.a);
     return ends;
 }
@@ -323,13 +356,21 @@ void dialect_raw_openai(struct buf *out, struct dialect_state *st, uint32_t choi
         write_ours(out, st, choice, ev);
         return;
     }
-    if (!is_more_text(st, choice, ev))
+    bool is_more = is_more_text(st, choice, ev);
+    if (is_more && pour_known(out, st, ev))
+        return;
+    if (!is_more)
         keep_in_step(out, st, choice, ev);
     const char *finish =
         is_end ? dialect_openai_write_finish(st->choices[choice].reason) : NULL;
+    struct line at = {.text = is_more && ev->raw_at ? ev->raw.p + ev->raw_at : NULL};
+    size_t before = out->len;
     while (str_split(&rest, '\n', &line))
-        if (line.len && openai_line(out, st, line, finish))
+        if (line.len && openai_line(out, st, line, finish, &at))
             finish = NULL;
+    if (is_more)
+        keep_mould(st, ev, str_from(buf_view(out), before),
+                   at.text_out ? at.text_out - before : 0);
     if (st->is_over && !has_done) /* some leave the marker out */
         buf_add_z(out, "data: [DONE]\n\n");
 }

@@ -195,14 +195,22 @@ static void attempt_on_event(struct attempt *a, const struct api_event *ev,
     }
 }
 
-void attempt_hear_batch(void *ctx, const struct api_batch *b)
+/* What a leg says in the middle of a reply goes on as it is. */
+static bool attempt_is_plain(const struct api_batch *b)
 {
-    struct attempt *a = ctx;
-    struct legs_leg *at = attempt_leg(a);
+    bool plain = true;
+    for (uint32_t i = 0; i < b->events_count; i++)
+        plain = plain && (b->events[i].kind == API_EVENT_CONTENT ||
+                          b->events[i].kind == API_EVENT_CALL_ARGS);
+    return plain;
+}
+
+/* The events as the client shall get them, in scratch; NULL or where the leg's error stands. */
+static const struct api_error *attempt_read(struct attempt *a, const struct api_batch *b,
+                                            struct api_batch *up)
+{
     const struct api_error *error = NULL;
     struct attempt_out out = {NULL, 0};
-    must(at && b->request_id == a->sub.id);
-    a->provider.credit(a->provider.self, a->sub.id, (uint32_t)api_batch_weight(b));
     arena_rewind(&a->scratch);
     out.events = ARENA_ARRAY(&a->scratch, struct api_event,
                              (size_t)b->events_count + ATTEMPT_EVENTS_MORE);
@@ -212,9 +220,19 @@ void attempt_hear_batch(void *ctx, const struct api_batch *b)
         else
             attempt_on_event(a, &b->events[i], &out);
     }
+    up->events = out.events;
+    up->events_count = out.count;
+    return error;
+}
+
+void attempt_hear_batch(void *ctx, const struct api_batch *b)
+{
+    struct attempt *a = ctx;
+    struct legs_leg *at = attempt_leg(a);
+    must(at && b->request_id == a->sub.id);
+    a->provider.credit(a->provider.self, a->sub.id, (uint32_t)api_batch_weight(b));
     struct api_batch up = *b;
-    up.events = out.events;
-    up.events_count = out.count;
+    const struct api_error *error = attempt_is_plain(b) ? NULL : attempt_read(a, b, &up);
     if (a->has_script)
         transcript_add(&a->script, &up);
     if (a->token_ms && !error && !a->is_struck && rehearsal_has_plan(legs_rehearsal(a->legs)))
@@ -237,7 +255,7 @@ void attempt_hear_batch(void *ctx, const struct api_batch *b)
         attempt_free(a);
         return;
     }
-    if ((out.count || b->ids_count) && !attempt_tell(a, &up))
+    if ((up.events_count || b->ids_count) && !attempt_tell(a, &up))
         return;
     if (error)
         attempt_on_error(a, error);

@@ -293,7 +293,7 @@ static void exchange_save(struct exchange *x)
     x->is_saved = true;
 }
 
-static void exchange_note(struct exchange *x, struct api_event *ev)
+static void exchange_note(struct exchange *x, const struct api_event *ev)
 {
     x->is_parked = false; /* also where another leg goes on */
     switch (ev->kind) {
@@ -470,19 +470,22 @@ static void exchange_tell_call(struct exchange *x, const struct api_event *ev)
     x->dialect->write_event(&x->out, x->st, 0, &begin);
 }
 
-/* A key sees the models that it may ask for. */
-static void exchange_filter(struct exchange *x, struct api_event *ev)
+/* A key sees the models that it may ask for: ev, or out with what is left of it. */
+static const struct api_event *exchange_filter(struct exchange *x, const struct api_event *ev,
+                                               struct api_event *out)
 {
     const struct limits_key *key = x->call->key;
     if (ev->kind != API_EVENT_MODELS || !key || key->models_count == 0)
-        return;
+        return ev;
     struct api_model *rows = ARENA_ARRAY(&x->arena, struct api_model, ev->models.rows_count + 1);
     uint32_t count = 0;
     for (uint32_t i = 0; rows && i < ev->models.rows_count; i++)
         if (limits_allows_model(key, ev->models.rows[i].name))
             rows[count++] = ev->models.rows[i];
-    ev->models.rows = rows;
-    ev->models.rows_count = count;
+    *out = *ev;
+    out->models.rows = rows;
+    out->models.rows_count = count;
+    return out;
 }
 
 uint32_t exchange_slots(const struct exchange *x)
@@ -539,21 +542,22 @@ void exchange_on_batch(void *ctx, const struct api_batch *b)
     bool was_queued = false;
     uint32_t ids_count = b->ids_count;
     for (uint32_t i = 0; i < b->events_count && !x->st->is_over; i++) {
-        struct api_event ev = b->events[i];
-        was_queued = was_queued || ev.kind == API_EVENT_QUEUED;
-        exchange_filter(x, &ev);
-        if (ev.kind == API_EVENT_USAGE) { /* what an engine sampled is part of its usage */
+        struct api_event models;
+        const struct api_event *ev = exchange_filter(x, &b->events[i], &models);
+        was_queued = was_queued || ev->kind == API_EVENT_QUEUED;
+        if (ev->kind == API_EVENT_USAGE) { /* what an engine sampled is part of its usage */
             metrics_tokens(&x->m, ids_count, loop_ms());
             ids_count = 0;
         }
-        exchange_note(x, &ev);
-        exchange_name_model(x, &ev);
-        exchange_tell_miss(x, &ev);
-        if (!exchange_takes(x, &ev))
-            x->dialect->write_event(&x->out, x->st, b->choice, &ev);
-        exchange_tell_call(x, &ev);
+        exchange_note(x, ev);
+        exchange_name_model(x, ev);
+        exchange_tell_miss(x, ev);
+        if (!exchange_takes(x, ev))
+            x->dialect->write_event(&x->out, x->st, b->choice, ev);
+        exchange_tell_call(x, ev);
     }
-    metrics_tokens(&x->m, ids_count, loop_ms());
+    if (ids_count)
+        metrics_tokens(&x->m, ids_count, loop_ms());
     if (!was_queued || !exchange_refuse_late(x))
         exchange_flush(x);
 }

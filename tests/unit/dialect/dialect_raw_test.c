@@ -1,6 +1,7 @@
 /* A stream of an upstream to a client of the same protocol: what nobody here knows passes too. */
 #include "dialect_play.h"
 
+#include "base/chrono.h"
 #include "dialect/dialect_client.h"
 #include "wire/sse.h"
 
@@ -420,6 +421,67 @@ static void test_a_wrong_stop_reason_of_anthropic_is_put_right(void **state)
     }
 }
 
+/* What streams are made of: the same form again and again, and what breaks in. */
+static void add_some_line(struct buf *in, struct chrono_rng *rng)
+{
+    static const char *const texts[] = {"a", "two words", "B\xc3\xa4r", "\\n", "\\u00e9", "\\\"",
+                                        "", "}", "\\\\", "\xf0\x9f\x98\x80"};
+    static const char *const forms[] = {
+        "{\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\"},"
+        "\"finish_reason\":null}]}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\"},\"finish_reason\":null}],"
+        "\"id\":\"c\",\"x\":\"a\",\"model\":\"up\"}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"%s\"}}],\"shoal\":{}}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\",\"refusal\":\"no\"}}]}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\"},\"finish_reason\":\"\"}]}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\",\"tool_calls\":[]}}]}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\"}},{\"index\":0,\"delta\":"
+        "{\"content\":\"z\"}}]}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"x\":\"%s\"}}]}",
+        "{\"choices\":[{\"index\":3,\"delta\":{\"content\":\"%s\"}}]}",
+        "{\"odd\":\"%s\"",
+    };
+    const char *form = forms[chrono_rng_below(rng, 3) ? 0 : chrono_rng_below(rng, countof(forms))];
+    buf_add_z(in, "data: ");
+    buf_printf(in, form, texts[chrono_rng_below(rng, countof(texts))]);
+    buf_add_z(in, "\n\n");
+}
+
+static void forget_forms(struct passing *a)
+{
+    dialect_mould_clear(&a->st->mould);
+    dialect_mould_clear(&a->p.st->raw_in);
+}
+
+static void test_lines_of_one_form_come_out_as_if_each_was_parsed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct passing a, b;
+        struct chrono_rng rng;
+        uint32_t known = 0;
+        chrono_rng_init(&rng, seed);
+        pass_init(&a, "POST /v1/chat/completions", CHAT(""));
+        pass_init(&b, "POST /v1/chat/completions", CHAT(""));
+        for (int i = 0; i < 60; i++) {
+            struct buf in;
+            buf_init(&in, 1 << 12);
+            add_some_line(&in, &rng);
+            forget_forms(&b);
+            pass_bytes(&a, in.p);
+            pass_bytes(&b, in.p);
+            known += a.p.st->raw_in.head > 0;
+            if (!str_eq(buf_view(&a.p.out), buf_view(&b.p.out)))
+                fail_msg("seed %llu, line %d: %s\n want\n%s\n got\n%s", (unsigned long long)seed, i,
+                         in.p, b.p.out.p, a.p.out.p);
+            buf_deinit(&in);
+        }
+        assert_true(known > 5);
+        pass_end(&a);
+        pass_end(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -433,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_a_wrong_finish_of_a_chat_is_put_right),
         cmocka_unit_test(test_an_end_of_a_chat_is_told_once_wherever_it_came),
         cmocka_unit_test(test_a_wrong_stop_reason_of_anthropic_is_put_right),
+        cmocka_unit_test(test_lines_of_one_form_come_out_as_if_each_was_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
