@@ -1,13 +1,15 @@
 """Cases of CASES.md E and G about one engine under many clients: who waits for whom, loads and
 unloads in between, a watchdog that knows work from standstill. The id is in the name."""
 import concurrent.futures
+import os
 import random
+import signal
 import threading
 import time
 
 import pytest
 
-from server import REAL, serving, wait_until
+from server import CODER, REAL, serving, wait_until
 from test_serve_models import complete, fill_store
 
 CHAT = "/v1/chat/completions"
@@ -80,6 +82,53 @@ def test_E25_a_reply_longer_than_the_stall_limit_lives(tmp_path):
             assert r.json()["usage"]["completion_tokens"] == tokens_each
             took, tokens_each = time.monotonic() - before, 2 * tokens_each
         assert server.get("/v1/status").json()["models"][0]["restarts"] == 0
+
+
+def step(pid, row, was):
+    """Lets a stopped load run in short slices until its progress is another one. Where the machine
+    is slow, slices bring too little: then it runs on, and is looked at."""
+    begun = time.monotonic()
+    while row()["state"] == "loading" and row()["progress"] == was:
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+        if time.monotonic() - begun < 1:
+            os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGSTOP)
+
+
+def test_G21_a_load_that_moves_is_waited_for_one_that_stands_still_is_tried_again(tmp_path):
+    """The child stands still after each step of its load: far longer than the limit in all, half of
+    it at once. Then it is killed, and the next load stands still for good."""
+    limit = 5
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, \
+            serving(tmp_path, "-model", CODER, "-ctx", "1024", ready=False,
+                    env={"SHOAL_DEADLINES_LOAD_STALL": f"{limit}s"}) as server:
+        def row():
+            return server.get("/v1/status").json()["models"][0]
+
+        def say():
+            return ask(server, "Say hello.", max_tokens=4).status
+
+        child = wait_until(lambda: row()["pid"])
+        os.kill(child, signal.SIGSTOP)
+        first, begun, stops = pool.submit(say), time.monotonic(), 0
+        while row()["state"] == "loading" and time.monotonic() - begun < 2.5 * limit:
+            was = row()["progress"]
+            time.sleep(limit / 2)
+            stops += 1
+            step(child, row, was)
+        os.kill(child, signal.SIGCONT)
+        assert time.monotonic() - begun > 2 * limit, (stops, row())
+        assert first.result() == 200 and (row()["pid"], row()["restarts"]) == (child, 0)
+
+        os.kill(child, signal.SIGKILL)
+        second = pool.submit(say)
+        os.kill(wait_until(lambda: row()["pid"] not in (0, child) and row()["pid"]), signal.SIGSTOP)
+        assert second.result() == 200
+        assert row()["restarts"] == 2
+        for reason in ("crash", "wedged"):
+            assert server.metric("shoal_engine_restarts_total{model=\"" + server.model()
+                                 + f'",reason="{reason}"') == 1
 
 
 # ---------------------------------------------------------------- several models, one place

@@ -1,5 +1,6 @@
 """A leg that fails around a tool call (BEHAVIOUR 9.6): made again from its start if the client has
 none of it, else continued inside its arguments by a leg that can, else an error."""
+import concurrent.futures
 import json
 
 import pytest
@@ -137,19 +138,20 @@ FIRSTS = {"text": [TEXT, None], "text and a name": [TEXT, ""], "text and half": 
           "a name": ["", ""], "half": ["", HALF]}
 
 
-@pytest.mark.parametrize("second", ["openai", "anthropic"])
-@pytest.mark.parametrize("first", FIRSTS)
-def test_a_call_of_which_nothing_was_delivered_is_made_again(tmp_path, first, second):
-    text, args = FIRSTS[first]
-
-    def break_off(_):
+@pytest.fixture(scope="module")
+def made_again(tmp_path_factory):
+    """(server, what the second legs were asked). The model's name says how far the first leg comes
+    and what the second one speaks."""
+    def break_off(body):
+        text, args = FIRSTS[body["model"].split("/")[0]]
         if text:
             yield chunk({"content": text})
         if args is not None:
             yield from call_chunks(args, False)
 
     def make(body):
-        last = body["messages"][-1]
+        first, second = body["model"].split("/")
+        text, last = FIRSTS[first][0], body["messages"][-1]
         if second == "anthropic":
             yield from anthropic_call(last["role"] == "user" and text)
             return
@@ -157,33 +159,46 @@ def test_a_call_of_which_nothing_was_delivered_is_made_again(tmp_path, first, se
             yield chunk({"content": text})
         yield from call_chunks(ARGS, True)
 
-    cloud, desk = Upstream(break_off), Upstream(make)
-    path = tmp_path / "config.yaml"
-    leg = {"kind": "upstream", "model": "x"}
+    home, cloud, desk = tmp_path_factory.mktemp("again"), Upstream(break_off), Upstream(make)
+    path = home / "config.yaml"
     path.write_text(config_of(
-        {"cloud": {**leg, "dialect": "openai", "continue": "final_message",
+        {"cloud": {"kind": "upstream", "dialect": "openai", "continue": "final_message",
                    "url": f"http://127.0.0.1:{cloud.port}"},
-         "desk": {**leg, "dialect": second, "continue": CONTINUE[second],
-                  "url": f"http://127.0.0.1:{desk.port}"}},
-        [{"match": {}, "legs": ["cloud", "desk"]}], QUIET))
-    want = (text, [(FUNCTION["name"], json.loads(ARGS))])
-    with serving(tmp_path, "-config", str(path)) as server:
-        for client in DIALECTS:
-            for stream in (True, False):
-                r = server.post(PATHS[client], body_of(client, "m", stream))
-                got = Heard(client, r, stream) if r.status == 200 else None
-                what = (client, stream, r.status, r.body[-600:])
-                if args is None or client == "ollama" or not stream:
-                    assert got and (got.said(), got.end) == (want, ENDS[client]), what
-                    continue
-                # the client knows that a call began: neither leg can go on inside it
-                assert got.end == "error" and got.text == text, what
-                assert [c[0] for c in got.calls] == [FUNCTION["name"]], what
-                assert args.startswith(got.calls[0][1]), what
-    for body in (b for _, b, _ in desk.asked):
-        assert "tool_calls" not in body["messages"][-1], body
+         **{second: {"kind": "upstream", "dialect": second, "continue": CONTINUE[second],
+                     "url": f"http://127.0.0.1:{desk.port}"} for second in SECONDS}},
+        [{"match": {"model": f"*/{second}"}, "legs": ["cloud", second]} for second in SECONDS],
+        QUIET))
+    with serving(home, "-config", str(path)) as server:
+        yield server, desk.asked
     cloud.stop()
     desk.stop()
+
+
+SECONDS = ("openai", "anthropic")
+
+
+@pytest.mark.parametrize("second", SECONDS)
+@pytest.mark.parametrize("first", FIRSTS)
+def test_a_call_of_which_nothing_was_delivered_is_made_again(made_again, first, second):
+    server, asked = made_again
+    text, args = FIRSTS[first]
+    want = (text, [(FUNCTION["name"], json.loads(ARGS))])
+    before = len(asked)
+    for client in DIALECTS:
+        for stream in (True, False):
+            r = server.post(PATHS[client], body_of(client, f"{first}/{second}", stream))
+            got = Heard(client, r, stream) if r.status == 200 else None
+            what = (client, stream, r.status, r.body[-600:])
+            if args is None or client == "ollama" or not stream:
+                assert got and (got.said(), got.end) == (want, ENDS[client]), what
+                continue
+            # the client knows that a call began: neither leg can go on inside it
+            assert got.end == "error" and got.text == text, what
+            assert [c[0] for c in got.calls] == [FUNCTION["name"]], what
+            assert args.startswith(got.calls[0][1]), what
+    assert len(asked) > before
+    for _, body, _ in asked[before:]:
+        assert "tool_calls" not in body["messages"][-1], body
 
 
 def anthropic_call(text):
@@ -209,45 +224,50 @@ def anthropic_call(text):
 
 # ---------------------------------------------------------------- by a leg that can
 
-@pytest.mark.parametrize("second", ["engine", "openai", "anthropic"])
-def test_a_call_is_continued_inside_its_arguments_by_a_leg_that_can(tmp_path, second):
-    """Cloud and second leg have one model: our own engine, or another shoal that is spoken to in
-    that protocol. The cloud goes silent in the middle of a call: what comes out is the call that
-    nobody disturbed."""
-    homes = [tmp_path / n for n in ("cloud", "front")]
-    for h in homes:
-        h.mkdir()
-    args = ("-model", CODER, "-ctx", "1024")
-    with serving(homes[0], *args) as cloud:
-        name, other = cloud.model(), "openai" if second == "engine" else second
-        cuts = iter(())
-        proxy = Proxy(cloud.port, "half_open", lambda: next(cuts))
-        path = homes[1] / "config.yaml"
-        path.write_text(config_of(
-            {"cloud": {"kind": "upstream", "dialect": "openai", "model": name, "can": ["tools"],
-                       "url": f"http://127.0.0.1:{proxy.port}",
-                       "deadlines": {"first_token": "60s", "gap": "2s"}},
-             "engine": {"kind": "engine", "model": name},
-             "shoal": {"kind": "upstream", "dialect": other, "continue": "shoal", "model": name,
-                       "can": ["tools"], "url": f"http://127.0.0.1:{cloud.port}",
-                       "deadlines": {"first_token": "60s", "gap": "60s"}}},
-            [{"match": {"model": "cut"}, "legs": ["cloud", "engine" if second == "engine"
-                                                  else "shoal"]}], QUIET))
-        with serving(homes[1], "-config", str(path),
-                     *(args if second == "engine" else ())) as front:
-            for client in ("openai", "anthropic", "responses"):
-                def hear(model):
-                    server = cloud if model == "whole" else front
-                    r = server.post(PATHS[client], body_of(
-                        client, name if model == "whole" else model, True, True), timeout=120)
-                    return Heard(client, r, True), r.body
+def resumed(home, coder, ports):
+    """The front's configuration: for each cell a leg through a proxy of its own, and behind it our
+    own engine or another shoal that is spoken to in one of two protocols."""
+    name = coder.model()
+    leg = {"kind": "upstream", "model": name, "can": ["tools"]}
+    path = home / "config.yaml"
+    path.write_text(config_of(
+        {"engine": {"kind": "engine", "model": name},
+         **{other: {**leg, "dialect": other, "continue": "shoal", "url": coder.url,
+                    "deadlines": {"first_token": "60s", "gap": "60s"}} for other in SECONDS},
+         **{f"cloud-{c}-{second}": {**leg, "dialect": "openai", "url": f"http://127.0.0.1:{port}",
+                                    "deadlines": {"first_token": "60s", "gap": "1s"}}
+            for (c, second), port in ports.items()}},
+        [{"match": {"model": f"{c}/{second}"}, "legs": [f"cloud-{c}-{second}", second]}
+         for c, second in ports], QUIET))
+    return path
 
-                whole, _ = hear("whole")
-                assert [n for n, _ in whole.calls] == [FUNCTION["name"]], (client, whole.text)
-                for cut in (1500, 2300):  # bytes: `{"` and `{"city":` have come by then
-                    cuts = iter([cut])
-                    got, body = hear("cut")
-                    assert (got.text, got.calls, got.end) == (whole.text, whole.calls, whole.end), (
-                        client, cut)
-                    assert b'"phase":"failover"' in body, (client, cut)
-        proxy.stop()
+
+def test_a_call_is_continued_inside_its_arguments_by_a_leg_that_can(tmp_path, coder):
+    """Cloud and second leg have one model. The cloud goes silent in the middle of a call: what
+    comes out is the call that nobody disturbed. All cells beside each other."""
+    cuts, clients = {}, ("openai", "anthropic", "responses")
+    proxies = {(c, second): Proxy(coder.port, "half_open", lambda cell=(c, second): cuts[cell])
+               for c in clients for second in ("engine", *SECONDS)}
+    path = resumed(tmp_path, coder, {cell: p.port for cell, p in proxies.items()})
+
+    def hear(server, client, model):
+        r = server.post(PATHS[client], body_of(client, model, True, True), timeout=120)
+        return Heard(client, r, True), r.body
+
+    def run(cell, whole, front):
+        client, second = cell
+        for cuts[cell] in (1500, 2300):  # bytes: `{"` and `{"city":` have come by then
+            got, body = hear(front, client, f"{client}/{second}")
+            assert (got.text, got.calls, got.end) == (whole.text, whole.calls, whole.end), (
+                cell, cuts[cell])
+            assert b'"phase":"failover"' in body, (cell, cuts[cell])
+
+    with serving(tmp_path, "-config", str(path), "-model", CODER, "-ctx", "2048") as front, \
+            concurrent.futures.ThreadPoolExecutor(len(proxies)) as pool:
+        whole = dict(zip(clients, pool.map(lambda c: hear(coder, c, coder.model())[0], clients)))
+        for client, w in whole.items():
+            assert [n for n, _ in w.calls] == [FUNCTION["name"]], (client, w.text)
+        for job in [pool.submit(run, cell, whole[cell[0]], front) for cell in proxies]:
+            job.result()
+    for p in proxies.values():
+        p.stop()

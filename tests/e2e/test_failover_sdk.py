@@ -1,5 +1,7 @@
 """Failover as the official clients see it: openai (chat and Responses), anthropic, ollama. With
 another leg they notice nothing; without one each raises the error of its own kind."""
+import concurrent.futures
+
 import anthropic
 import ollama
 import openai
@@ -106,24 +108,34 @@ def read(client, model):
     return text, end
 
 
+def side_by_side(run, cells):
+    """Most of a cell is waiting for a limit."""
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for job in [pool.submit(run, cell) for cell in cells]:
+            job.result()
+
+
 @pytest.mark.parametrize("name", CLIENTS)
 def test_with_another_leg_an_sdk_notices_nothing(server, name):
     client = CLIENTS[name](server.url)
     whole = client.whole("two-openai/ok")
     assert len(whole[0].split()) == WORDS and whole[1]
-    for i, fault in enumerate(BEFORE + AFTER):
-        for upstream in (DIALECTS[i % 4], DIALECTS[(i + 1) % 4]):
-            model = f"two-{upstream}/{fault}"
-            assert client.whole(model) == whole, model
-            assert read(client, model) == whole, model
+
+    def run(model):
+        assert client.whole(model) == whole, model
+        assert read(client, model) == whole, model
+
+    side_by_side(run, [f"two-{upstream}/{fault}" for i, fault in enumerate(BEFORE + AFTER)
+                       for upstream in (DIALECTS[i % 4], DIALECTS[(i + 1) % 4])])
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_without_another_leg_an_sdk_raises_its_own_error(server, name):
     client = CLIENTS[name](server.url)
     text = client.whole("two-openai/ok")[0]
-    for i, fault in enumerate(BEFORE + AFTER):
-        model = f"one-{DIALECTS[i % 4]}/{fault}"
+
+    def run(model):
+        fault = model.split("/")[1]
         status = 504 if fault.startswith(("hang", "stall")) else 502
         with pytest.raises(client.before) as e:
             client.whole(model)
@@ -134,3 +146,5 @@ def test_without_another_leg_an_sdk_raises_its_own_error(server, name):
                 said, ended = said + piece, ended or is_end
         assert not ended and text.startswith(said) and str(e.value), model
         assert (not said) == (fault in BEFORE), model
+
+    side_by_side(run, [f"one-{DIALECTS[i % 4]}/{fault}" for i, fault in enumerate(BEFORE + AFTER)])
