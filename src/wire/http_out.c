@@ -26,8 +26,10 @@ static size_t http_out_rest(const struct http_out *o)
 static void http_out_hand(struct http_out *o, str bytes)
 {
     must(evbuffer_add(bufferevent_get_output(o->bev), bytes.p, bytes.len) == 0);
-    bufferevent_enable(o->bev, EV_WRITE);
+    if (!o->is_direct || o->has_rest) /* it writes already; to be asked, TLS's would do so here */
+        return;
     o->has_rest = true;
+    bufferevent_enable(o->bev, EV_WRITE);
 }
 
 static void http_out_send(struct http_out *o)
