@@ -23,10 +23,13 @@
 
 #include "base/json.h"
 #include "dialect/dialect.h"
+#include "dialect/dialect_echo.h"
 
 #define DIALECT_CLIENT_EVENT_MAX ((size_t)4 << 20)
 #define DIALECT_CLIENT_BODY_MAX ((size_t)512 << 20) /* of a request */
 #define DIALECT_CLIENT_CALLS_MAX 1024u
+/* A NOTE in front of the rest: the upstream began anew instead of going on, which is cut. */
+#define DIALECT_CLIENT_RESTARTED "restarted"
 #define DIALECT_CLIENT_PENDING 32u
 #define DIALECT_CLIENT_BAD_MAX 3u /* bad events until the upstream is taken for something else */
 /* An Anthropic request must have a limit; where neither client nor leg gives one, this. */
@@ -97,6 +100,7 @@ struct dialect_client_state {
     struct dialect_client_choice *choices;
     uint32_t choices_count;
     str tail_blanks;      /* cut from the unfinished turn: dropped where the reply repeats them */
+    struct dialect_echo echo; /* ... the turn itself: where the reply begins anew */
     struct api_usage usage;
     uint64_t text_bytes, reasoning_bytes; /* for usage that an upstream does not split */
     struct buf held;      /* text that may begin a stop string which we have to find */

@@ -190,12 +190,24 @@ static bool is_cut(const struct dialect_client_choice *c)
     return c->in_call && (c->args_depth > 0 || c->in_text);
 }
 
+/* Another maker's upstream goes on in one text; some ignore that they were asked to. */
+static void expect_echo(struct dialect_client_state *st)
+{
+    const struct api_message *tail = st->rq->resume ? dialect_ask_tail(st->rq) : NULL;
+    if (tail && tail->parts_count == 1 && tail->parts[0].kind == API_PART_TEXT)
+        dialect_echo_init(&st->echo, arena_copy(&st->keep, tail->parts[0].text));
+}
+
 void dialect_hear_resume(struct dialect_client_state *st)
 {
     const struct api_message *tail = dialect_ask_tail(st->rq);
     const struct api_part *open = dialect_ask_open_call(st->rq);
     struct dialect_client_choice *c = &st->choices[0];
-    if (!dialect_ask_is_shoal(st) || !tail)
+    if (!dialect_ask_is_shoal(st)) {
+        expect_echo(st);
+        return;
+    }
+    if (!tail)
         return;
     for (uint32_t i = 0; i < tail->parts_count; i++)
         c->calls_count += tail->parts[i].kind == API_PART_CALL;
@@ -305,6 +317,34 @@ static str without_tail(struct dialect_client_state *st, str text)
     return str_from(text, n);
 }
 
+/* Something else than more of it: what was held back is told. */
+static void leave_echo(struct dialect_client_state *st, uint32_t choice)
+{
+    str held = dialect_echo_release(&st->echo);
+    if (held.len)
+        dialect_hear_text(st, choice, API_EVENT_CONTENT, &(struct api_text){.text = held});
+}
+
+/* False: nothing is told of this piece yet. */
+static bool hear_echo(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
+                      struct api_text *t)
+{
+    str before = {"", 0};
+    if (kind != API_EVENT_CONTENT || t->logprobs_count) {
+        leave_echo(st, choice);
+        return true;
+    }
+    if (!dialect_echo_take(&st->echo, &t->text, &before))
+        return false;
+    if (st->echo.is_cut) {
+        dialect_ask_note(st, DIALECT_CLIENT_RESTARTED, "continue");
+        st->tail_blanks = (str){"", 0};
+    }
+    if (before.len)
+        dialect_hear_text(st, choice, kind, &(struct api_text){.text = before});
+    return true;
+}
+
 /* For the next event of the same form. */
 static void tell_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
                       const struct api_text *t)
@@ -325,6 +365,8 @@ void dialect_hear_text(struct dialect_client_state *st, uint32_t choice, enum ap
     if (st->is_over)
         return;
     tell_text(st, choice, kind, t);
+    if (st->echo.is_on && !hear_echo(st, choice, kind, &text))
+        return;
     if (kind == API_EVENT_CONTENT && st->tail_blanks.len)
         text.text = without_tail(st, text.text);
     if (text.text.len == 0 && text.logprobs_count == 0)
@@ -407,6 +449,7 @@ bool dialect_hear_call(struct dialect_client_state *st, uint32_t choice, str id,
     if (c->calls_count == DIALECT_CLIENT_CALLS_MAX)
         return dialect_hear_garbage(e, "more than %u calls", DIALECT_CLIENT_CALLS_MAX);
     doubt(st, choice);
+    leave_echo(st, choice);
     if (!leave_call(st, choice))
         return true;
     release_held(st);
@@ -515,6 +558,7 @@ void dialect_hear_finish(struct dialect_client_state *st, uint32_t choice, enum 
     if (st->is_over)
         return;
     st->told.is_more = true;
+    leave_echo(st, choice);
     end_call(st, choice);
     if (c->is_torn || (c->in_call && is_plain(reason)))
         return;

@@ -3,6 +3,8 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "base/log.h"
+#include "dialect/dialect_client.h"
 #include "route/health.h"
 
 #define ATTEMPT_TRIAL_MS 10000 /* BEHAVIOUR 9.5: of tokens */
@@ -178,6 +180,15 @@ static void attempt_on_event(struct attempt *a, const struct api_event *ev,
         out->events[out->count++] = *ev;
         a->choices_done++;
         break;
+    case API_EVENT_NOTE:
+        if (str_eq_z(ev->note.code, DIALECT_CLIENT_RESTARTED)) {
+            log_warn("leg %s: it was asked to go on and began anew; it is not asked to again",
+                     attempt_leg(a)->name);
+            legs_cannot_continue(a->legs, attempt_leg(a));
+        } else {
+            out->events[out->count++] = *ev;
+        }
+        break;
     case API_EVENT_REASONING:
         legs_shows_thinking(a->legs, attempt_leg(a));
         out->events[out->count++] = *ev;
@@ -187,7 +198,7 @@ static void attempt_on_event(struct attempt *a, const struct api_event *ev,
         out->events[out->count++] = *ev;
         break;
     case API_EVENT_CONTENT: case API_EVENT_CALL_BEGIN: case API_EVENT_CALL_ARGS:
-    case API_EVENT_CALL_END: case API_EVENT_NOTE: case API_EVENT_MODELS: case API_EVENT_PARKED:
+    case API_EVENT_CALL_END: case API_EVENT_MODELS: case API_EVENT_PARKED:
         out->events[out->count++] = *ev;
         break;
     case API_EVENT_ERROR: case API_EVENT_COUNT_:

@@ -341,7 +341,11 @@ static void remote_call_on_event(void *ctx, str name, str data)
     struct api_error e;
     if (c->is_dead || c->has_error || c->state == REMOTE_CALL_OVER)
         return;
-    if (dialect_client_read(c->st, name, data, &e)) {
+    size_t repeated = c->st->echo.at;
+    bool ok = dialect_client_read(c->st, name, data, &e);
+    if (c->st->echo.at > repeated) /* what is not told for this is progress all the same */
+        c->since_ms = loop_ms();
+    if (ok) {
         c->good++;
         remote_call_finish(c);
         return;

@@ -591,6 +591,27 @@ def test_G06_a_refrain_loses_nothing_when_another_leg_sings_on(tmp_path, cut):
     second.stop()
 
 
+def test_G06_a_leg_that_begins_anew_repeats_nothing_and_is_asked_once(tmp_path):
+    """`continue` is the operator's word; an upstream that ignores it answers from the start."""
+    story = "One day the fox went out, and saw a hen that sat on a wall by the road. She spoke."
+    first = Upstream(lambda body: chat_pieces(story[:70], None))
+    second = Upstream(lambda body: chat_pieces(story))
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {n: {"kind": "upstream", "dialect": "openai", "model": "x", "continue": "final_message",
+             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", first), ("b", second))},
+        [{"match": {}, "legs": ["a", "b"]}], ["probes: {free: false}"]))
+    with serving(tmp_path, "-config", str(path)) as server:
+        assert read_stream("openai", ask(server, "openai", "m", True).body) == (story, "ok")
+        assert "leg b: it was asked to go on and began anew" in server.errors()
+        for _ in range(2):  # from now on as a leg that cannot
+            assert read_stream("openai", ask(server, "openai", "m", True).body) == (
+                story[:70], "error")
+    assert [b["messages"][-1]["role"] for _, b, _ in second.asked] == ["assistant"]
+    first.stop()
+    second.stop()
+
+
 def test_a_leg_that_leads_back_here_is_seen_under_any_name(tmp_path):
     stub = Stub(tmp_path)
     with socket.socket() as s:
