@@ -3,12 +3,37 @@
 #include <string.h>
 
 /* The block's own scale never enters the codes, so what holds for them holds beside zero, infinite
- * and NaN scales too. Types that stay in file layout are taken apart anew for each product, so
- * their decoders count: bytes of a word at a time, no floats (docs/NUMBERS.md, 2026-11-30). */
+ * and NaN scales too. A load takes each weight apart once, types that stay in file layout are taken
+ * apart anew for each product: eight codes at a time, as the bytes of a word, no floats
+ * (docs/NUMBERS.md, 2026-11-30). A store of bytes that is soon read as a word costs a stall. No
+ * byte may carry into the next one. */
 
 static uint16_t get_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 static float get_f16(const uint8_t *p) { return base_f16_to_f32(get_u16(p)); }
-static int8_t as_i8(int v) { return (int8_t)v; }
+
+static uint64_t get_8(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static void put_8(int8_t *q, uint64_t v) { memcpy(q, &v, 8); }
+
+#define EACH 0x0101010101010101u /* times a byte: that byte eight times */
+
+/* 1 in each byte whose bit of signs is set. */
+static uint64_t ones_of(unsigned signs)
+{
+    uint64_t bits = (signs & 255u) * EACH & 0x8040201008040201u;
+    return (bits + 0x7f * EACH) >> 7 & EACH;
+}
+
+/* Each byte less offset; bytes and offset are below 128. */
+static uint64_t less_8(uint64_t v, unsigned offset)
+{
+    return ((v | 0x80 * EACH) - offset * EACH) ^ 0x80 * EACH;
+}
 
 /* ---- 32 elements, one scale ---- */
 
@@ -23,23 +48,20 @@ static const uint8_t *one_scale(struct cpu_codes *out, const void *row, size_t k
     return p;
 }
 
-static void put_nibbles(int8_t *q, const uint8_t *p, int offset)
+/* fifth: four bytes of bits above the nibbles, or NULL. */
+static void put_nibbles(int8_t *q, const uint8_t *p, const uint8_t *fifth, unsigned offset)
 {
-    for (size_t i = 0; i < 16; i++) {
-        q[i] = as_i8((p[i] & 15) - offset);
-        q[i + 16] = as_i8((p[i] >> 4) - offset);
+    for (size_t i = 0; i < 4; i++) {
+        uint64_t v = get_8(p + i % 2 * 8) >> i / 2 * 4 & 0x0f * EACH;
+        if (fifth)
+            v |= ones_of(fifth[i]) << 4;
+        put_8(q + 8 * i, less_8(v, offset));
     }
-}
-
-static void put_fifth_bits(int8_t *q, const uint8_t *bits)
-{
-    for (size_t i = 0; i < 32; i++)
-        q[i] = as_i8(q[i] + (bits[i / 8] >> i % 8 & 1) * 16);
 }
 
 static void decode_q4_0(struct cpu_codes *out, const void *row, size_t k)
 {
-    put_nibbles(out->q, one_scale(out, row, k, QTYPE_Q4_0) + 2, 8);
+    put_nibbles(out->q, one_scale(out, row, k, QTYPE_Q4_0) + 2, NULL, 8);
 }
 
 static void decode_q4_1(struct cpu_codes *out, const void *row, size_t k)
@@ -47,14 +69,13 @@ static void decode_q4_1(struct cpu_codes *out, const void *row, size_t k)
     const uint8_t *p = one_scale(out, row, k, QTYPE_Q4_1);
     out->dm = -get_f16(p + 2);
     out->mn[0] = 1;
-    put_nibbles(out->q, p + 4, 0);
+    put_nibbles(out->q, p + 4, NULL, 0);
 }
 
 static void decode_q5_0(struct cpu_codes *out, const void *row, size_t k)
 {
     const uint8_t *p = one_scale(out, row, k, QTYPE_Q5_0);
-    put_nibbles(out->q, p + 6, 16);
-    put_fifth_bits(out->q, p + 2);
+    put_nibbles(out->q, p + 6, p + 2, 16);
 }
 
 static void decode_q5_1(struct cpu_codes *out, const void *row, size_t k)
@@ -62,8 +83,7 @@ static void decode_q5_1(struct cpu_codes *out, const void *row, size_t k)
     const uint8_t *p = one_scale(out, row, k, QTYPE_Q5_1);
     out->dm = -get_f16(p + 2);
     out->mn[0] = 1;
-    put_nibbles(out->q, p + 8, 0);
-    put_fifth_bits(out->q, p + 4);
+    put_nibbles(out->q, p + 8, p + 4, 0);
 }
 
 static void decode_q8_0(struct cpu_codes *out, const void *row, size_t k)
@@ -87,8 +107,8 @@ static void decode_q2_k(struct cpu_codes *out, const void *row, size_t k)
         out->sc[j] = p[j] & 15;
         out->mn[j] = p[j] >> 4;
     }
-    for (size_t i = 0; i < 256; i++)
-        out->q[i] = as_i8(p[16 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3);
+    for (size_t i = 0; i < 32; i++)
+        put_8(out->q + 8 * i, get_8(p + 16 + i / 16 * 32 + i % 4 * 8) >> i % 16 / 4 * 2 & 3 * EACH);
 }
 
 static void decode_q3_k(struct cpu_codes *out, const void *row, size_t k)
@@ -101,9 +121,10 @@ static void decode_q3_k(struct cpu_codes *out, const void *row, size_t k)
         out->sc[j] = (int16_t)((low | high << 4) - 32);
         out->mn[j] = 0;
     }
-    for (size_t i = 0; i < 256; i++) {
-        int low = p[32 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
-        out->q[i] = as_i8(low - (p[i % 32] >> i / 32 & 1 ? 0 : 4));
+    for (size_t i = 0; i < 32; i++) {
+        uint64_t low = get_8(p + 32 + i / 16 * 32 + i % 4 * 8) >> i % 16 / 4 * 2 & 3 * EACH;
+        uint64_t high = get_8(p + i % 4 * 8) >> i / 4 & EACH;
+        put_8(out->q + 8 * i, less_8(low | high << 2, 4));
     }
 }
 
@@ -127,8 +148,8 @@ static void decode_q4_k(struct cpu_codes *out, const void *row, size_t k)
     out->d = get_f16(p);
     out->dm = get_f16(p + 2);
     put_scales_6(out, p + 4);
-    for (size_t i = 0; i < 256; i++)
-        out->q[i] = as_i8(p[16 + i / 64 * 32 + i % 32] >> i % 64 / 32 * 4 & 15);
+    for (size_t i = 0; i < 32; i++)
+        put_8(out->q + 8 * i, get_8(p + 16 + i / 8 * 32 + i % 4 * 8) >> i / 4 % 2 * 4 & 15 * EACH);
 }
 
 static void decode_q5_k(struct cpu_codes *out, const void *row, size_t k)
@@ -137,9 +158,10 @@ static void decode_q5_k(struct cpu_codes *out, const void *row, size_t k)
     out->d = get_f16(p);
     out->dm = get_f16(p + 2);
     put_scales_6(out, p + 4);
-    for (size_t i = 0; i < 256; i++) {
-        int low = p[48 + i / 64 * 32 + i % 32] >> i % 64 / 32 * 4 & 15;
-        out->q[i] = as_i8(low | (p[16 + i % 32] >> i / 32 & 1) << 4);
+    for (size_t i = 0; i < 32; i++) {
+        uint64_t low = get_8(p + 48 + i / 8 * 32 + i % 4 * 8) >> i / 4 % 2 * 4 & 0x0f * EACH;
+        uint64_t high = get_8(p + 16 + i % 4 * 8) >> i / 4 & EACH;
+        put_8(out->q + 8 * i, low | high << 4);
     }
 }
 
@@ -152,38 +174,17 @@ static void decode_q6_k(struct cpu_codes *out, const void *row, size_t k)
         out->sc[j] = (int8_t)p[192 + j];
         out->mn[j] = 0;
     }
-    for (size_t i = 0; i < 256; i++) {
-        size_t half = i / 128, l = i % 128;
-        int low = p[half * 64 + l % 64] >> l / 64 * 4 & 15;
-        int high = p[128 + half * 32 + l % 32] >> l / 32 * 2 & 3;
-        out->q[i] = as_i8((low | high << 4) - 32);
+    for (size_t i = 0; i < 32; i++) {
+        const uint8_t *half = p + i / 16 * 64, *above = p + 128 + i / 16 * 32;
+        uint64_t low = get_8(half + i % 8 * 8) >> i % 16 / 8 * 4 & 0x0f * EACH;
+        uint64_t high = get_8(above + i % 4 * 8) >> i % 16 / 4 * 2 & 3 * EACH;
+        put_8(out->q + 8 * i, less_8(low | high << 4, 32));
     }
 }
 
-/* ---- lattices ----
- *
- * From here on eight codes at a time, as the bytes of a word: a store of bytes that is soon read as
- * a word costs a stall. Nothing may carry into the next byte: values of a lattice are 1 .. 62. */
+/* ---- lattices: their values are 1 .. 62 ---- */
 
 static uint32_t get_u32(const uint8_t *p) { return get_u16(p) | (uint32_t)get_u16(p + 2) << 16; }
-
-static uint64_t get_8(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
-static void put_8(int8_t *q, uint64_t v) { memcpy(q, &v, 8); }
-
-#define EACH 0x0101010101010101u /* times a byte: that byte eight times */
-
-/* 1 in each byte whose bit of signs is set. */
-static uint64_t ones_of(unsigned signs)
-{
-    uint64_t bits = (signs & 255u) * EACH & 0x8040201008040201u;
-    return (bits + 0x7f * EACH) >> 7 & EACH;
-}
 
 static void put_signed(int8_t *q, uint64_t values, unsigned signs)
 {

@@ -5,6 +5,7 @@
 #include "cpu/cpu_codes.h"
 
 #define VECTOR 64u
+#define EACH 0x01010101u /* times a byte: that byte four times */
 
 /* Codes (cpu_codes) of types that name one of sixteen, plus 128. */
 #define VALUES(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                    \
@@ -74,9 +75,12 @@ static size_t float_at(enum qtype t, size_t r, size_t k)
 
 static void pack_floats(uint8_t *group, const uint8_t *row, enum qtype t, size_t r, size_t in)
 {
-    size_t size = quant_table[t].block_bytes;
-    for (size_t k = 0; k < in; k++)
-        memcpy(group + float_at(t, r, k) * size, row + k * size, size);
+    for (size_t k = 0; k < in; k++) { /* sizes that are no constants would be calls */
+        if (t == QTYPE_F32)
+            memcpy(group + float_at(t, r, k) * 4, row + k * 4, 4);
+        else
+            memcpy(group + float_at(t, r, k) * 2, row + k * 2, 2);
+    }
 }
 
 static void unpack_floats(float *dst, const uint8_t *group, enum qtype t, size_t r, size_t in)
@@ -88,37 +92,48 @@ static void unpack_floats(float *dst, const uint8_t *group, enum qtype t, size_t
 
 /* ---- groups ---- */
 
+/* Four codes are the bytes of a word, that of one row in a vector; every mask holds what a shift
+ * brought in from the next code. */
+static void put_word(uint8_t *lane, size_t vector, uint32_t word)
+{
+    memcpy(lane + vector * VECTOR, &word, 4);
+}
+
+/* Two bits of each code of four words, those of word g at bit 2g. */
+static uint32_t pairs_of(const uint32_t w[4], unsigned first_bit)
+{
+    uint32_t pairs = 0;
+    for (size_t g = 0; g < 4; g++)
+        pairs |= (w[g] >> first_bit & 3 * EACH) << 2 * g;
+    return pairs;
+}
+
 /* 32 codes of row r into the vectors of one sub-block. */
 static void put_codes(uint8_t *dst, const uint8_t *c, uint8_t bits, size_t r)
 {
     uint8_t *lane = dst + 4 * r;
+    uint32_t w[8];
+    memcpy(w, c, sizeof w);
     if (bits == 8) {
         for (size_t g = 0; g < 8; g++)
-            memcpy(lane + g * VECTOR, c + 4 * g, 4);
+            put_word(lane, g, w[g]);
         return;
     }
     if (bits == 2) {
-        for (size_t i = 0; i < 32; i++) {
-            uint8_t *to = lane + i / 16 * VECTOR + i % 4;
-            *to = (uint8_t)((i % 16 < 4 ? 0 : *to) | c[i] << i % 16 / 4 * 2);
-        }
+        for (size_t h = 0; h < 2; h++)
+            put_word(lane, h, pairs_of(w + 4 * h, 0));
         return;
     }
-    uint8_t nibbles[16], high[8] = {0};
-    for (size_t i = 0; i < 16; i++)
-        nibbles[i] = (uint8_t)((c[i] & 15) | (c[i + 16] & 15) << 4);
     for (size_t g = 0; g < 4; g++)
-        memcpy(lane + g * VECTOR, nibbles + 4 * g, 4);
+        put_word(lane, g, (w[g] & 15 * EACH) | (w[g + 4] & 15 * EACH) << 4);
     if (bits == 5) {
-        for (size_t i = 0; i < 32; i++)
-            high[i % 4] = (uint8_t)(high[i % 4] | c[i] >> 4 << i / 4);
-        memcpy(lane + 4 * VECTOR, high, 4);
+        uint32_t high = 0;
+        for (size_t g = 0; g < 8; g++)
+            high |= (w[g] >> 4 & EACH) << g;
+        put_word(lane, 4, high);
     } else if (bits == 6) {
-        for (size_t i = 0; i < 32; i++)
-            high[i / 16 * 4 + i % 4] =
-                (uint8_t)(high[i / 16 * 4 + i % 4] | c[i] >> 4 << i % 16 / 4 * 2);
-        memcpy(lane + 4 * VECTOR, high, 4);
-        memcpy(lane + 5 * VECTOR, high + 4, 4);
+        for (size_t h = 0; h < 2; h++)
+            put_word(lane, 4 + h, pairs_of(w + 4 * h, 4));
     }
 }
 
@@ -211,22 +226,34 @@ static void get_scales(struct cpu_codes *c, const uint8_t *src, enum qtype t, si
     }
 }
 
-/* What is stored for each code, at code + 128. */
+/* What is stored for each code of a type with values, at code + 128. */
 static void stored_codes(uint8_t stored[256], const struct cpu_pack_type *p)
 {
-    int offset = p->offset_log2 ? 1 << p->offset_log2 : 0;
-    for (int i = 0; i < 256; i++)
-        stored[i] = p->values ? 0 : (uint8_t)(i - 128 + offset);
-    for (uint8_t i = 16; p->values && i-- > 0;) /* of two zeros the first */
+    memset(stored, 0, 256);
+    for (uint8_t i = 16; i-- > 0;) /* of two zeros the first */
         stored[p->values[i]] = i;
+}
+
+/* Codes and offset, which makes none negative. A table's store of bytes would stall the words that
+ * put_codes reads. */
+static void add_offset(uint8_t u[32], const int8_t *q, unsigned offset)
+{
+    for (size_t i = 0; i < 32; i += 4) {
+        uint32_t w;
+        memcpy(&w, q + i, 4);
+        w = (w ^ 128 * EACH) - (128 - offset) * EACH;
+        memcpy(u + i, &w, 4);
+    }
 }
 
 static void pack_group_row(uint8_t *group, const uint8_t *row, enum qtype t, size_t r, size_t in)
 {
     const struct cpu_pack_type *p = &cpu_pack_table[t];
     size_t sub_size = p->block == 32 ? p->code_size : p->code_size / 8u;
+    unsigned offset = p->offset_log2 ? 1u << p->offset_log2 : 0;
     uint8_t stored[256];
-    stored_codes(stored, p);
+    if (p->values)
+        stored_codes(stored, p);
     for (size_t k = 0; k < in; k += p->block) {
         struct cpu_codes c;
         cpu_codes_table[t].decode(&c, row, k);
@@ -235,8 +262,11 @@ static void pack_group_row(uint8_t *group, const uint8_t *row, enum qtype t, siz
         put_scales(to, t, block, &c, r);
         for (size_t s = 0; s < p->block; s += 32) {
             uint8_t u[32];
-            for (size_t i = 0; i < 32; i++)
-                u[i] = stored[c.q[s + i] + 128];
+            if (!p->values)
+                add_offset(u, c.q + s, offset);
+            else
+                for (size_t i = 0; i < 32; i++)
+                    u[i] = stored[c.q[s + i] + 128];
             put_codes(to + p->scale_size + s / 32 * sub_size, u, p->bits, r);
         }
     }
