@@ -347,7 +347,7 @@ static bool bench_run_budget(struct bench *b, struct err *e)
 {
     struct machine m;
     uint32_t tokens = b->prompt > b->generated ? b->prompt : b->generated;
-    uint32_t context = bench_run_max(b->depths, b->depths_count) + tokens;
+    uint32_t context = bench_run_max(b->depths, b->depths_count) + (uint32_t)base_max(tokens, 2);
     machine_read(&m);
     memcpy(b->machine, m.model, sizeof b->machine);
     if (context > b->plan->hp.n_ctx)

@@ -72,6 +72,11 @@ def test_kernels_of_a_lesser_cpu_can_be_measured(shoal):
     assert heads["pp"] == pytest.approx(heads["tg"] * 4.5 / 2.5)  # over 8 and 4 tokens
 
 
+def test_one_token_alone_can_be_measured(shoal):
+    done = shoal("bench", "-p", "0", "-n", "1", "-batch", "1", tiny("llama"), "-json")
+    assert (done.returncode, len(json.loads(done.stdout)["tests"])) == (0, 1)
+
+
 def test_what_cannot_be_measured_is_refused(shoal):
     llama = tiny("llama")
     for args, code, text in [
