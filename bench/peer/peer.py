@@ -15,9 +15,11 @@ import argparse
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -63,6 +65,16 @@ def limits(options):
     return float(found.group(1)), float(found.group(2))
 
 
+def cpu_seconds():
+    """(the machine's, ours and our ended children's) so far. Other work beside a measurement slows
+    that side more whose threads wait for each other by turning."""
+    with open("/proc/stat", encoding="ascii") as f:
+        user, nice, system, _idle, _wait, *rest = map(int, f.readline().split()[1:9])
+    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return ((user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK"),
+            sum(u.ru_utime + u.ru_stime for u in own))
+
+
 def key_of(row):
     return row["test"], row["tokens"], row["depth"], row["batch"]
 
@@ -81,6 +93,7 @@ class Comparison:
         self.rates = {"shoal": {}, "peer": {}}
         self.facts, self.rows = {}, {}
         self.bandwidth, self.peaks, self.loads = [], [], {"shoal": [], "peer": []}
+        machine, own, start = *cpu_seconds(), time.monotonic()
         sides = [("shoal", measure_shoal), ("peer", measure_peer)]
         for number in range(options.rounds):
             self.peaks.append(limits(options))
@@ -88,6 +101,8 @@ class Comparison:
                 self.add(side, *one(model, options))
             print(".", end="", file=sys.stderr, flush=True)
         self.peaks.append(limits(options))
+        machine, own = (now - then for now, then in zip(cpu_seconds(), (machine, own)))
+        self.others = max(machine - own, 0) / (time.monotonic() - start) / os.cpu_count()
         print(file=sys.stderr)
 
     def add(self, side, rows, facts):
@@ -146,7 +161,8 @@ def print_head(c):
           f"{max(c.bandwidth):.1f} GB/s at {size} bytes, int8 peak {min(peaks):.3f}-"
           f"{max(peaks):.3f} TOP/s\n  shoal {shoal['build']}; {c.facts['peer']['name']}\n"
           f"  load shoal {load:.2f} s, {size / load / threads / 1e9:.2f} GB/s per thread; "
-          f"peer {statistics.median(c.loads['peer']):.2f} s")
+          f"peer {statistics.median(c.loads['peer']):.2f} s; other work took "
+          f"{100 * c.others:.0f} % of the CPUs")
 
 
 def report(model, options, goals=None):

@@ -77,7 +77,7 @@ def test_the_ratio_is_that_of_medians_and_the_share_that_of_the_bandwidth(capsys
     assert "36.0 (30.0-38.0)" in text and "18.0 (2.0-20.0)" in text and " 2.00x " in text
     assert " 90 % of bandwidth" in text  # 36 steps of 1 GB at 40 GB/s
     assert "goal 2x" in text and "BELOW" not in text
-    assert "load shoal 0.25 s, 2.00 GB/s per thread; peer 1.50 s" in text
+    assert "load shoal 0.25 s, 2.00 GB/s per thread; peer 1.50 s; other work took " in text
 
 
 @pytest.mark.parametrize("goals,floor", [({"tg64": 2.1}, "0"), (None, "2.1")])
