@@ -290,7 +290,8 @@ static bool engine_check_room(const struct engine *en, uint64_t free_bytes, uint
     buf_add_z(&b, is_gpu ? " of GPU memory, but " : " of memory, but ");
     buf_add_size(&b, most);
     buf_add_z(&b, is_ledger ? " are left to it beside the other models"
-                  : is_gpu  ? " are free; -backend cpu keeps them in RAM" : " are free");
+                  : is_gpu  ? " are free; -ngl N puts the last N layers there, -backend cpu none"
+                            : " are free");
     err_set(e, ERR_MEMORY, "%s", b.p ? b.p : "no memory");
     buf_deinit(&b);
     return false;

@@ -4,6 +4,7 @@ The GPU is the CPU behind tests/e2e/lossy.c, with memory of its own, so that bot
 bits of the CPU; the rest is the product."""
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -68,3 +69,13 @@ def test_the_fuller_memory_bounds_the_pool(home):
     one = plan(home, "-ngl", "1", "-slots", "4")
     # a third of a page is on the GPU, so its memory is worth three times as many
     assert one["left"] > 2 * all_layers["left"]
+
+
+def test_weights_that_do_not_fit_on_the_gpu_are_told_with_the_way_out(home):
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
+           "LOSSY_MEMORY": str(1 << 20)}
+    done = subprocess.run([LOSSY, "run", "-local", "-backend", "cuda", "-n", "1", TINY, "ab"],
+                          env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.search(r"the weights need 7\.0 MB of GPU memory, but \S+ KB are free; -ngl N puts the "
+                     r"last N layers there, -backend cpu none$", done.stderr)
