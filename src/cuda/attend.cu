@@ -39,8 +39,13 @@ static __device__ __forceinline__ void attend_fetch_unit(const cuda_attn_args &a
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* A unit's sums into its room: [group][D + 4], with maximum, weight and up. */
-template <int D>
+/* Of a row in a unit's room: sums, maximum, weight, with int8 up too; an even number of floats. */
+template <int D, bool IS_INT8> struct attend_room {
+    static constexpr uint32_t width = IS_INT8 ? D + 4 : D + 2;
+};
+
+/* A unit's sums into its room. */
+template <int D, bool IS_INT8>
 static __device__ __forceinline__ void attend_store_unit(const attend_sum<D> &s, float *room,
                                                          uint32_t group)
 {
@@ -49,15 +54,16 @@ static __device__ __forceinline__ void attend_store_unit(const attend_sum<D> &s,
     for (int h = 0; h < 2; h++) {
         if (g + 8 * h >= group)
             continue;
-        float *to_row = room + (g + 8 * h) * (D + 4);
+        float *to_row = room + (g + 8 * h) * attend_room<D, IS_INT8>::width;
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
             *reinterpret_cast<float2 *>(to_row + 8 * n + 2 * t) = {s.o[n][2 * h],
                                                                    s.o[n][2 * h + 1]};
-        if (t == 0) {
+        if (t == 0)
             *reinterpret_cast<float2 *>(to_row + D) = {s.most[h], s.weight[h]};
-            to_row[D + 2] = s.up[h];
-        }
+        if constexpr (IS_INT8)
+            if (t == 0)
+                to_row[D + 2] = s.up[h];
     }
 }
 
@@ -71,7 +77,8 @@ static __device__ __forceinline__ void attend_join_units(const cuda_attn_args &a
         const uint32_t h = i / D, column = i % D;
         float most = -COMMON_INFINITY, weight = 0, y = 0;
         for (uint32_t w = 0; w < CUDA_ATTEND_BLOCK / ATTEND_UNIT; w++) {
-            const float *u = (const float *)(rooms + w * room_size) + h * (D + 4);
+            const float *u =
+                (const float *)(rooms + w * room_size) + h * attend_room<D, IS_INT8>::width;
             float x, z;
             common_join_factors(most, u[D], &x, &z);
             most = fmaxf(most, u[D]);
@@ -109,28 +116,29 @@ static __device__ __forceinline__ void attend_block(const cuda_attn_args &a)
     constexpr uint32_t tile = ATTEND_UNIT * D * 2;
     constexpr uint32_t room_size = IS_INT8 ? tile + 256 : 2 * tile; /* of a unit's sums */
     const uint32_t unit = first + warp * ATTEND_UNIT;
-    const uint32_t k = attend_shared(kv) + warp * (IS_INT8 ? room_size : tile);
+    const uint32_t k = attend_shared(kv) + (IS_INT8 ? warp * room_size : 0);
     const uint32_t v = IS_INT8 ? k : k + CUDA_ATTEND_BLOCK * D * 2;
+    const uint32_t line = IS_INT8 ? 0 : warp * ATTEND_UNIT; /* of the warp in k and v */
     const attend_source source = attend_source_of(a, head, seq);
     attend_unit<D> raw; /* int8 */
     if constexpr (IS_INT8) {
         attend_take_unit<D>(raw, a, source, unit);
     } else {
-        attend_fetch_unit<D>(a, source, unit, 0, k);
-        attend_fetch_unit<D>(a, source, unit, a.kv.v_offset, v);
+        attend_fetch_unit<D>(a, source, unit, 0, k + warp * tile);
+        attend_fetch_unit<D>(a, source, unit, a.kv.v_offset, v + warp * tile);
         raw.scales = {1.0f, 1.0f};
     }
     for (uint32_t i = threadIdx.x; i < 16 * D / 2; i += 128) {
-        const uint32_t line = i / (D / 2);
+        const uint32_t of = i / (D / 2);
         attend_query<D, false>(a, q_high, q_low,
-                        {line, row, head * group + line, i % (D / 2) * 2, line < group});
+                               {of, row, head * group + of, i % (D / 2) * 2, of < group});
     }
     if constexpr (IS_INT8)
         attend_put_unit<D>(raw.k, k);
     asm volatile("cp.async.wait_group 1;" ::: "memory");
     __syncthreads();
     const attend_view view = {{from, from}, {to, to}, a.softcap};
-    const attend_tiles tiles = {attend_shared(q_high), attend_shared(q_low), 0, k, v, 0};
+    const attend_tiles tiles = {attend_shared(q_high), attend_shared(q_low), 0, k, v, line};
     float c[4][4];
     attend_sum<D> s;
     attend_scores<D>(c, tiles);
@@ -143,7 +151,7 @@ static __device__ __forceinline__ void attend_block(const cuda_attn_args &a)
     __syncwarp();
     attend_values<D, IS_INT8>(s, c, tiles, raw.scales);
     __syncthreads(); /* K and V are read */
-    attend_store_unit<D>(s, (float *)(kv + warp * room_size), group);
+    attend_store_unit<D, IS_INT8>(s, (float *)(kv + warp * room_size), group);
     __syncthreads();
     attend_join_units<D, IS_INT8>(a, kv, room_size);
 }
@@ -283,16 +291,17 @@ static __device__ __forceinline__ void attend_stage_wide(attend_sum<D> &block,
     attend_mask<IS_INT8>(c[1], view, at.first + ATTEND_UNIT, at.scales[1]);
     attend_weights<D, IS_INT8>(next, c[1], at.scales[1]);
     wgmma_wait();
-    attend_join<D>(block, unit);
+    attend_join<D, IS_INT8>(block, unit);
     attend_values_wide<D>(unit, c[1], v + ATTEND_UNIT * 128);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         unit.most[h] = next.most[h];
         unit.weight[h] = next.weight[h];
-        unit.up[h] = next.up[h];
+        if constexpr (IS_INT8)
+            unit.up[h] = next.up[h];
     }
     wgmma_wait();
-    attend_join<D>(block, unit);
+    attend_join<D, IS_INT8>(block, unit);
 }
 
 /* Stages first .. last of a sequence, for the rows that `view` shows. */
@@ -400,7 +409,7 @@ static __device__ __forceinline__ void attend_walk(const cuda_attn_args &a, uint
             const attend_scales &scale = u ? scales[1] : scales[0];
             attend_mask<IS_INT8>(c, view, s * 64 + u * ATTEND_UNIT, scale);
             attend_values<D, IS_INT8>(unit, c, tiles, scale);
-            attend_join<D>(block, unit);
+            attend_join<D, IS_INT8>(block, unit);
         }
         if (s & 1)
             attend_keep<D>((float4 *)(shared + layout::total), (float *)(shared + layout::most),

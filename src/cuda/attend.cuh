@@ -75,7 +75,7 @@ static __device__ __forceinline__ void attend_split(float x, float y, uint32_t *
 }
 
 /* Sums of positions for rows g and g + 8 of a warp: maximum (in powers of two), weight, columns
- * 8n + 2t, 8n + 2t + 1; these are still to be multiplied by up, a power of two (f16: 1). */
+ * 8n + 2t, 8n + 2t + 1; with int8 these are still to be multiplied by up, a power of two. */
 template <int D> struct attend_sum {
     float most[2], weight[2], up[2], o[D / 8][4];
 };
@@ -91,7 +91,6 @@ template <int D> static __device__ __forceinline__ void attend_clear(attend_sum<
     for (int h = 0; h < 2; h++) {
         s.most[h] = -COMMON_INFINITY;
         s.weight[h] = 0;
-        s.up[h] = 1.0f;
     }
 #pragma unroll
     for (int n = 0; n < D / 8; n++)
@@ -99,7 +98,7 @@ template <int D> static __device__ __forceinline__ void attend_clear(attend_sum<
 }
 
 /* Adds later positions to a row's sum: the one place that says how (common_join). */
-template <int D>
+template <int D, bool IS_INT8>
 static __device__ __forceinline__ void attend_join(attend_sum<D> &s, const attend_sum<D> &later)
 {
     float a[2], b[2];
@@ -108,7 +107,8 @@ static __device__ __forceinline__ void attend_join(attend_sum<D> &s, const atten
         common_join_factors(s.most[h], later.most[h], &a[h], &b[h]);
         s.most[h] = fmaxf(s.most[h], later.most[h]);
         s.weight[h] = common_join(s.weight[h], later.weight[h], a[h], b[h]);
-        b[h] = __fmul_rn(b[h], later.up[h]);
+        if constexpr (IS_INT8)
+            b[h] = __fmul_rn(b[h], later.up[h]);
     }
 #pragma unroll
     for (int n = 0; n < D / 8; n++)
@@ -252,7 +252,6 @@ static __device__ __forceinline__ void attend_weights(attend_sum<D> &s, float (&
         total = __fadd_rn(total, __shfl_xor_sync(~0u, total, 1));
         s.weight[h] = __fadd_rn(total, __shfl_xor_sync(~0u, total, 2));
         s.most[h] = most;
-        s.up[h] = 1.0f;
     }
     if constexpr (IS_INT8)
         attend_weigh_scales(s.up, c, scales.v);

@@ -35,8 +35,9 @@ bool cuda_attend_kv_write(struct prepared *p, const struct op *o, struct err *e)
         .seq = p->in + p->at.seq,
         .rows = p->shape.rows,
     };
-    return cuda_run_launch(p, p->d->k.ops_kv_write, cuda_run_grid(a.kv.kv_heads, a.rows, 32), &a,
-                           e);
+    const struct cuda_kernels *k = &p->d->k;
+    return cuda_run_launch(p, a.kv.is_int8 ? k->ops_kv_write_int8 : k->ops_kv_write,
+                           cuda_run_grid(a.kv.kv_heads, a.rows, 32), &a, e);
 }
 
 /* Whether the attention at `index` finds its queries turned: the op before it made them, for it
@@ -73,7 +74,8 @@ bool cuda_attend_rope_qk(struct prepared *p, const struct op *o, uint32_t index,
     a.q.eps = a.k.eps = q->eps;
     a.k.heads = q->kv.kv_heads;
     a.turns_q = cuda_attend_is_turned(p, index + 1);
-    return cuda_run_launch(p, p->d->k.ops_rope_qk,
+    const struct cuda_kernels *k = &p->d->k;
+    return cuda_run_launch(p, a.write.kv.is_int8 ? k->ops_rope_qk_int8 : k->ops_rope_qk,
                            cuda_run_grid((a.q.heads + 2 * a.k.heads + 3) / 4, p->shape.rows, 128),
                            &a, e);
 }

@@ -31,7 +31,8 @@ extern const uint32_t cuda_kernels_columns[CUDA_COLUMN_STEPS]; /* 1, 8, 16, 32 *
             X(attn, attn_part_1) X(attn, attn_part_2) X(attn, attn_part_4) X(attn, attn_part_8)    \
                 X(attn, attn_part_16) X(attn, attn_part_int8_1) X(attn, attn_part_int8_2)          \
                 X(attn, attn_part_int8_4) X(attn, attn_part_int8_8) X(attn, attn_part_int8_16)     \
-                X(ops, ops_turn) X(attn, attn_merge) X(moe, moe_route) X(moe, moe_sort)       \
+                X(ops, ops_kv_write_int8) X(ops, ops_rope_qk_int8) X(ops, ops_turn)                \
+                X(attn, attn_merge) X(moe, moe_route) X(moe, moe_sort)       \
                     X(attend, attend_part_64) X(attend, attend_part_128)                           \
                     X(attend, attend_rows_64) X(attend, attend_rows_128)                           \
                     X(attend, attend_part_int8_64) X(attend, attend_part_int8_128)                 \

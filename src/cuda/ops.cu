@@ -342,6 +342,7 @@ static __device__ __forceinline__ void ops_store_codes(const ops_slot &to, const
 }
 
 /* K or V of a row's head by a warp. room: the warp's, for int8. */
+template <bool IS_INT8>
 static __device__ __forceinline__ void ops_store(const cuda_kv_write_args &a, uint32_t row,
                                                  uint32_t head, bool is_v, float *room)
 {
@@ -349,18 +350,18 @@ static __device__ __forceinline__ void ops_store(const cuda_kv_write_args &a, ui
     const cuda_view &from = is_v ? a.v : a.k;
     if (!to.base)
         return;
-    if (!a.kv.is_int8) {
+    if constexpr (!IS_INT8) {
         for (uint32_t i = threadIdx.x & 31; i < to.width; i += 32)
             to.halves()[i] = __float2half_rn(common_view(from, row, head * to.width + i));
-        return;
+    } else {
+        for (uint32_t i = threadIdx.x & 31; i < to.width; i += 32)
+            room[i] = common_view(from, row, head * to.width + i);
+        __syncwarp();
+        if (!is_v)
+            ops_turn_head(room, to.width);
+        ops_store_codes(to, room);
+        __syncwarp();
     }
-    for (uint32_t i = threadIdx.x & 31; i < to.width; i += 32)
-        room[i] = common_view(from, row, head * to.width + i);
-    __syncwarp();
-    if (!is_v)
-        ops_turn_head(room, to.width);
-    ops_store_codes(to, room);
-    __syncwarp();
 }
 
 /* A query's head by a warp, so that products with turned keys are those of the plain ones. */
@@ -392,20 +393,25 @@ KERNEL __launch_bounds__(128) ops_turn(const __grid_constant__ cuda_turn_args a)
 /* grid: x = kv heads, y = rows; a warp. */
 KERNEL __launch_bounds__(32) ops_kv_write(const __grid_constant__ cuda_kv_write_args a)
 {
+    common_release();
+    common_wait();
+    ops_store<false>(a, blockIdx.y, blockIdx.x, false, nullptr);
+    ops_store<false>(a, blockIdx.y, blockIdx.x, true, nullptr);
+}
+
+KERNEL __launch_bounds__(32) ops_kv_write_int8(const __grid_constant__ cuda_kv_write_args a)
+{
     __shared__ float room[CUDA_KV_COLUMNS_MAX];
     common_release();
     common_wait();
-    ops_store(a, blockIdx.y, blockIdx.x, false, room);
-    ops_store(a, blockIdx.y, blockIdx.x, true, room);
+    ops_store<true>(a, blockIdx.y, blockIdx.x, false, room);
+    ops_store<true>(a, blockIdx.y, blockIdx.x, true, room);
 }
 
-/* grid: x = heads of q, then of k, then of v, by fours, y = rows; a warp per head. */
-KERNEL __launch_bounds__(128) ops_rope_qk(const __grid_constant__ cuda_rope_qk_args a)
+/* Heads of q, then of k, then of v; a warp per head. */
+template <bool IS_INT8>
+static __device__ __forceinline__ void ops_rope_head(const cuda_rope_qk_args &a, float *room)
 {
-    __shared__ float rooms[4][CUDA_KV_COLUMNS_MAX];
-    float *room = rooms[threadIdx.x / 32];
-    common_release();
-    common_wait();
     const uint32_t row = blockIdx.y, kv_heads = a.write.kv.kv_heads;
     uint32_t head = blockIdx.x * 4 + threadIdx.x / 32;
     if (head >= a.q.heads + 2 * kv_heads)
@@ -413,26 +419,42 @@ KERNEL __launch_bounds__(128) ops_rope_qk(const __grid_constant__ cuda_rope_qk_a
     if (head < a.q.heads) {
         float *out =
             common_ptr<float>(a.q.out) + ((size_t)row * a.q.heads + head) * a.q.head_dim;
-        ops_rotate(a.q, head, row, {a.turns_q ? room : out, nullptr});
-        if (a.turns_q)
+        const bool turns = IS_INT8 && a.turns_q;
+        ops_rotate(a.q, head, row, {turns ? room : out, nullptr});
+        if (turns)
             ops_store_turned(out, room, a.q.head_dim);
         return;
     }
     head -= a.q.heads;
     if (head >= kv_heads) {
-        ops_store(a.write, row, head - kv_heads, true, room);
+        ops_store<IS_INT8>(a.write, row, head - kv_heads, true, room);
         return;
     }
     const ops_slot to = ops_slot_of(a.write, row, head, false);
     if (!to.base)
         return;
-    const bool is_int8 = a.write.kv.is_int8;
-    ops_rotate(a.k, head, row, {is_int8 ? room : nullptr, is_int8 ? nullptr : to.halves()});
-    if (!is_int8)
-        return;
-    __syncwarp();
-    ops_turn_head(room, to.width);
-    ops_store_codes(to, room);
+    ops_rotate(a.k, head, row, {room, IS_INT8 ? nullptr : to.halves()});
+    if constexpr (IS_INT8) {
+        __syncwarp();
+        ops_turn_head(room, to.width);
+        ops_store_codes(to, room);
+    }
+}
+
+/* grid: x = heads by fours, y = rows. */
+KERNEL __launch_bounds__(128) ops_rope_qk(const __grid_constant__ cuda_rope_qk_args a)
+{
+    common_release();
+    common_wait();
+    ops_rope_head<false>(a, nullptr);
+}
+
+KERNEL __launch_bounds__(128) ops_rope_qk_int8(const __grid_constant__ cuda_rope_qk_args a)
+{
+    __shared__ float rooms[4][CUDA_KV_COLUMNS_MAX];
+    common_release();
+    common_wait();
+    ops_rope_head<true>(a, rooms[threadIdx.x / 32]);
 }
 
 /* grid: x = sequences. kind: 0 mean, 1 first row, 2 last row of the sequence. */

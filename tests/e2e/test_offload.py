@@ -77,5 +77,5 @@ def test_weights_that_do_not_fit_on_the_gpu_are_told_with_the_way_out(home):
     done = subprocess.run([LOSSY, "run", "-local", "-backend", "cuda", "-n", "1", TINY, "ab"],
                           env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert re.search(r"the weights need 7\.0 MB of GPU memory, but \S+ KB are free; -ngl N puts the "
-                     r"last N layers there, -backend cpu none$", done.stderr)
+    assert re.search(r"the weights need 7\.0 MB of GPU memory, but \S+ KB are free; -ngl N puts "
+                     r"the last N layers there, -backend cpu none$", done.stderr)
