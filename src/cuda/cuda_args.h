@@ -49,10 +49,16 @@
 #define CUDA_GEMM_FEW_STAGES 6
 #define CUDA_GEMM_FEW_SIZE(record)                                                                 \
     (CUDA_GEMM_FEW_STAGES * CUDA_GEMM_FEW * 128 + CUDA_GEMM_REST(record))
-#define CUDA_GEMM_BF16_STEP (2 * CUDA_IMAGE_STEP) /* weights of 8 tiles beside it */
-#define CUDA_GEMM_BF16_STAGES 6
-#define CUDA_GEMM_BF16_SIZE                                                                        \
-    (CUDA_GEMM_BF16_STAGES * CUDA_GEMM_BF16_STEP + CUDA_GEMM_EXCHANGE + 256)
+/* wide.cu: places of a ring, then room that a tile of fewer than 64 rows reads and a glu uses. */
+#define CUDA_WIDE_SPARE(columns) ((columns) * 128 + ((columns) < 32 ? 4096 : 0))
+#define CUDA_WIDE_SIZE 232448 /* of a block that has a multiprocessor for itself */
+#define CUDA_WIDE_DEPTH_MAX 16
+#define CUDA_WIDE_THREADS 384
+#define CUDA_WIDE_SMALL_THREADS 192
+#define CUDA_CHAIN_PIECE 2048 /* chain.cu: 64 inputs of a tile */
+#define CUDA_CHAIN_PIECES 46  /* of a block's warps together; two blocks leave 60 KiB of L1 */
+#define CUDA_CHAIN_DEPTH_MAX 32
+#define CUDA_CHAIN_SIZE (CUDA_CHAIN_PIECES * (CUDA_CHAIN_PIECE + 8))
 #define CUDA_IMAGE_HEAD 8192  /* of a record of 128 columns: scales, sums; then 4 steps */
 #define CUDA_IMAGE_STEP 16384 /* 64 inputs of 128 columns as f16 */
 #define CUDA_IMAGE_SIZE (CUDA_IMAGE_HEAD + 4 * CUDA_IMAGE_STEP)
@@ -126,10 +132,12 @@ struct cuda_matmul_args {
     /* 1, 2, 4 or 8. one.cu: warps that share a tile's classes; gemm.cu: blocks that do, and then
      * leave f32 [class][column][row of all segments] in sums for gemm_join */
     uint32_t parts;
+    uint32_t ring; /* places of a ring: chain.cu's of a warp, wide.cu's of a block */
     cuda_addr sums;
     /* glu: segment 0 is the gate, 1 the up projection; out of segment 0 */
     uint32_t is_glu, glu_kind;
     float alpha, up_add, clamp_gate, clamp_up;
+    struct cuda_act_args act; /* of BF16's glu: the result as bf16 instead of out; q 0: not */
 };
 
 struct cuda_embed_args {

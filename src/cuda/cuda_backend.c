@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Version of the rules by which a result's bits come about (docs/ARCHITECTURE.md, 5). */
-#define CUDA_NUMERICS_RULES 2
+#define CUDA_NUMERICS_RULES 3
 #define CUDA_STAGE_SIZE ((size_t)TENSOR_PIECE_MAX * 2)
 
 bool cuda_backend_check(struct device *d, cuda_result r, const char *what, struct err *e)

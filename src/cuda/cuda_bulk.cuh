@@ -1,7 +1,7 @@
 /* cuda_bulk - Hopper's bulk copies into shared memory, and the barriers that they complete.
  *
  * Owns:      mbarriers, cp.async.bulk to one block or a pair of blocks of a cluster.
- * Not:       who waits for what, how deep a ring is (gemm.cu).
+ * Not:       who waits for what, how deep a ring is (gemm.cu, wide.cu, chain.cu).
  * Invariant: a barrier's phase ends when its arrivals and the bytes it expects are there; the one
  *            that waits for a slot's release waits for the arrivals of both blocks of the pair.
  * Thread:    any thread of a block; bulk_meet: all of the cluster.
@@ -31,17 +31,22 @@ static __device__ __forceinline__ void bulk_expect(uint32_t barrier, uint32_t by
                  : "memory");
 }
 
-/* In both blocks of the pair. What was read is in registers: no fence between blocks is needed. */
+/* In both blocks of the pair, or in a block that is alone. What was read is in registers: no fence
+ * between blocks is needed. */
+template <uint32_t BLOCKS = CUDA_GEMM_PAIR>
 static __device__ __forceinline__ void bulk_arrive(uint32_t barrier)
 {
+    if constexpr (BLOCKS == 1) {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+    } else {
 #pragma unroll
-    for (uint32_t rank = 0; rank < CUDA_GEMM_PAIR; rank++)
-        asm volatile("{\n.reg .b32 there;\n"
-                     "mapa.shared::cluster.u32 there, %0, %1;\n"
-                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(
-                         barrier),
-                     "r"(rank)
-                     : "memory");
+        for (uint32_t rank = 0; rank < BLOCKS; rank++)
+            asm volatile("{\n.reg .b32 there;\n"
+                         "mapa.shared::cluster.u32 there, %0, %1;\n"
+                         "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+                         "r"(rank)
+                         : "memory");
+    }
 }
 
 static __device__ __forceinline__ uint32_t bulk_rank()

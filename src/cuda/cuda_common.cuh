@@ -216,6 +216,12 @@ static __device__ __forceinline__ __nv_bfloat162 *common_bf16_at(const cuda_act_
                               at);
 }
 
+static __device__ __forceinline__ void common_bf16_put(const cuda_act_args &a, uint32_t row,
+                                                       uint32_t k, float x)
+{
+    ((__nv_bfloat16 *)common_bf16_at(a, row, k & ~1u))[k & 1] = __float2bfloat16_rn(x);
+}
+
 /* Where code k of a row lies (cuda_args.h). */
 static __device__ __forceinline__ uint32_t common_place(uint32_t k)
 {

@@ -128,7 +128,7 @@ static __device__ __forceinline__ uint16_t dequant_u16(const uint8_t *p)
 }
 
 /* Where a float value lies in its record. F32: 16 blocks of 16 inputs, per lane 8 values. F16 and
- * BF16: 4 steps of 64 inputs, a step as gemm.cu reads it: lines of 128 bytes, 16-byte pieces
+ * BF16: 4 steps of 64 inputs, a step as wide.cu reads it: lines of 128 bytes, 16-byte pieces
  * swizzled by the line's number. */
 static __device__ __forceinline__ uint32_t dequant_float_index(uint32_t format, uint32_t r,
                                                                uint32_t k)

@@ -22,7 +22,7 @@
 #define CUDA_GRAPH_ROWS_MAX 256 /* more rows: the launches cost nothing beside the work */
 /* Fewer meet a weight: stream.cuh is faster. */
 #define CUDA_GEMM_COLUMNS_MIN 9
-#define CUDA_GEMM_BF16_COLUMNS_MIN 28
+#define CUDA_GEMM_BF16_COLUMNS_MIN 1
 #define CUDA_STAGES 2
 
 /* A pinned piece of host memory on its way to the device. */
@@ -80,6 +80,7 @@ struct cuda_inputs {
 /* Bytes of the widest packed input, the most rows of one, the most experts. */
 struct cuda_sizes {
     size_t elements, floats, part, pairs, experts, image, turned, beside;
+    size_t glu_elements, glu_image; /* of act_q[1], act_image[1] */
 };
 
 struct prepared {
@@ -90,8 +91,10 @@ struct prepared {
     struct step_limits limits;
     cuda_ptr *slots;                     /* [slots_count] */
     cuda_ptr *freqs;                     /* [ops_count] of ropes, else 0 */
-    cuda_ptr act_q, act_d, act_s, act_f; /* packed inputs; act_f: a view without gaps */
-    cuda_ptr act_image;                  /* the same for gemm.cu; 0: no step is that wide */
+    /* Packed inputs; [1]: what a glu of BF16 leaves, whose own input is in [0]; act_f: a view
+     * without gaps. */
+    cuda_ptr act_q[2], act_d, act_s, act_f;
+    cuda_ptr act_image[2]; /* the same as an image; 0: no step is that wide */
     cuda_ptr turned;                     /* queries for pages of int8; 0: others */
     cuda_ptr beside;                     /* up projections of another type than the gate; 0: none */
     cuda_ptr part, work, pair, adjusted, best, sums; /* best, sums: of logits, for sampling */
@@ -106,7 +109,7 @@ struct prepared {
     struct cuda_shape shape;
     struct cuda_inputs at;
     struct view packed; /* input in act_q .. act_s, and its form */
-    uint32_t packed_form;
+    uint32_t packed_form, packed_in; /* in: of act_q, act_image */
     bool has_packed;
     struct cuda_sort_args sorted; /* the last sort of pairs, of this value; ids 0: none */
     uint16_t sorted_value;

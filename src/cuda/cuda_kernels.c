@@ -23,26 +23,23 @@ uint32_t cuda_kernels_record_size(uint32_t format)
     return sizes[format];
 }
 
-uint32_t cuda_kernels_gemm_columns(uint32_t format, uint32_t columns)
+uint32_t cuda_kernels_gemm_columns(uint32_t columns)
 {
-    bool is_few = format > CUDA_FORMAT_BF16 && columns <= CUDA_GEMM_FEW_MAX;
-    return is_few ? CUDA_GEMM_FEW : CUDA_GEMM_COLUMNS;
+    return columns <= CUDA_GEMM_FEW_MAX ? CUDA_GEMM_FEW : CUDA_GEMM_COLUMNS;
 }
 
 uint32_t cuda_kernels_gemm_size(uint32_t format, uint32_t columns)
 {
-    if (format == CUDA_FORMAT_BF16)
-        return CUDA_GEMM_BF16_SIZE;
     uint32_t record = cuda_kernels_record_size(format);
-    return cuda_kernels_gemm_columns(format, columns) == CUDA_GEMM_FEW ? CUDA_GEMM_FEW_SIZE(record)
-                                                                       : CUDA_GEMM_SIZE(record);
+    return cuda_kernels_gemm_columns(columns) == CUDA_GEMM_FEW ? CUDA_GEMM_FEW_SIZE(record)
+                                                               : CUDA_GEMM_SIZE(record);
 }
 
-/* gemm_q4_k, gemm_q4_k_few; BF16 has no few. */
+/* gemm_q4_k, gemm_q4_k_few. */
 static bool cuda_kernels_find_gemm(struct cuda_kernels *k, uint32_t format, const char *name,
                                    struct err *e)
 {
-    for (uint32_t few = 0; few < (format == CUDA_FORMAT_BF16 ? 1u : 2u); few++) {
+    for (uint32_t few = 0; few < 2; few++) {
         char full[64];
         snprintf(full, sizeof full, "gemm%s%s", name + strlen("matmul"), few ? "_few" : "");
         cuda_function *f = &k->gemm[format][few];
@@ -67,7 +64,7 @@ static bool cuda_kernels_find_matmuls(struct cuda_kernels *k, struct err *e)
 #undef X
     };
     for (uint32_t f = 0; f < CUDA_FORMAT_COUNT; f++) {
-        if (f >= CUDA_FORMAT_BF16 && !cuda_kernels_find_gemm(k, f, rows[f].name, e))
+        if (f > CUDA_FORMAT_BF16 && !cuda_kernels_find_gemm(k, f, rows[f].name, e))
             return false;
         for (int step = 0; step < CUDA_COLUMN_STEPS; step++) {
             char name[64];
@@ -77,7 +74,9 @@ static bool cuda_kernels_find_matmuls(struct cuda_kernels *k, struct err *e)
             else
                 snprintf(name, sizeof name, "%s_%u", rows[f].name, cuda_kernels_columns[step]);
             cuda_function *fn = &k->matmul[f][step];
-            int size = is_one ? CUDA_ONE_RING_SIZE : CUDA_RING_SIZE;
+            int size = is_one                  ? CUDA_ONE_RING_SIZE
+                       : f == CUDA_FORMAT_BF16 ? CUDA_CHAIN_SIZE
+                                               : CUDA_RING_SIZE;
             if (!cuda_kernels_find(k, fn, is_one ? CUDA_UNIT_one : rows[f].unit, name, e) ||
                 !cuda_driver_check(k->driver, k->driver->function_set(*fn, CUDA_FUNC_SMEM, size),
                                    name, e))
@@ -144,6 +143,13 @@ bool cuda_kernels_open(struct cuda_kernels *k, const struct cuda_driver *d, bool
     for (size_t i = 0; i < countof(large); i++)
         if (!cuda_driver_check(d, d->function_set(large[i].f, CUDA_FUNC_SMEM, large[i].size),
                                "attention", e))
+            return false;
+#define X(unit, name) k->name,
+    cuda_function wides[] = {CUDA_WIDES(X)};
+#undef X
+    for (size_t i = 0; has_gemm && i < countof(wides); i++)
+        if (!cuda_driver_check(d, d->function_set(wides[i], CUDA_FUNC_SMEM, CUDA_WIDE_SIZE), "wide",
+                               e))
             return false;
     return true;
 }

@@ -16,7 +16,7 @@ static uint32_t cuda_mul_form(const struct prepared *p, uint32_t format, uint32_
                                                 : CUDA_FORM_INT8_256;
     uint32_t least =
         format == CUDA_FORMAT_BF16 ? CUDA_GEMM_BF16_COLUMNS_MIN : CUDA_GEMM_COLUMNS_MIN;
-    bool is_image = p->act_image && !is_stream && columns >= least;
+    bool is_image = p->act_image[0] && !is_stream && columns >= least;
     return is_image ? form | CUDA_FORM_IMAGE : form;
 }
 
@@ -25,10 +25,10 @@ static struct cuda_act_args cuda_mul_act(const struct prepared *p, uint32_t form
                                          uint32_t kp)
 {
     bool is_image = (form & CUDA_FORM_IMAGE) != 0;
-    return (struct cuda_act_args){.q = p->act_q,
+    return (struct cuda_act_args){.q = p->act_q[p->packed_in],
                                   .d = p->act_d,
                                   .s = p->act_s,
-                                  .image = is_image ? p->act_image : 0,
+                                  .image = is_image ? p->act_image[p->packed_in] : 0,
                                   .k = k,
                                   .kp = kp,
                                   .form = form & ~CUDA_FORM_IMAGE};
@@ -45,6 +45,14 @@ static bool cuda_mul_same_view(struct view a, struct view b)
 {
     return a.value == b.value && a.first == b.first && a.width == b.width && a.stride == b.stride &&
            a.count == b.count;
+}
+
+static void cuda_mul_set_packed(struct prepared *p, struct view x, uint32_t form, uint32_t in)
+{
+    p->has_packed = true;
+    p->packed = x;
+    p->packed_form = form;
+    p->packed_in = in;
 }
 
 /* Brings the view into the form, unless the last matmul already did. rows_each: input rows. */
@@ -64,9 +72,7 @@ static bool cuda_mul_pack(struct prepared *p, struct view x, uint32_t rows, uint
     }
     if (p->has_packed && p->packed_form == form && cuda_mul_same_view(p->packed, x))
         return true;
-    p->has_packed = true;
-    p->packed = x;
-    p->packed_form = form;
+    cuda_mul_set_packed(p, x, form, 0);
     struct cuda_view v = cuda_run_view(p, x);
     uint32_t ranks = op_width(x) / k; /* experts' inputs: a row for each (row, rank) */
     if (ranks > 1) {
@@ -102,12 +108,43 @@ struct cuda_act_args cuda_mul_fuse_act(struct prepared *p, uint32_t index, uint1
         if (o->in[0].value != value || op_width(o->in[0]) != width || op_has_gaps(o->in[0]) ||
             p->weights[o->weight[0]].cols != width)
             return none;
-        p->has_packed = true;
-        p->packed = o->in[0];
-        p->packed_form = form;
+        cuda_mul_set_packed(p, o->in[0], form, 0);
         return cuda_mul_act(p, form, width, c->kp);
     }
     return none;
+}
+
+/* Is op `index` a product of what the glu before it makes, and nobody else reads that? */
+bool cuda_mul_is_glu_input(const struct plan *plan, uint32_t index)
+{
+    if (index == 0 || index >= plan->ops_count || plan->ops[index].kind != OP_MATMUL ||
+        plan->ops[index - 1].kind != OP_MATMUL_GLU)
+        return false;
+    const uint16_t value = plan->ops[index - 1].out[0];
+    const struct view x = plan->ops[index].in[0];
+    return x.value == value && !op_has_gaps(x) && op_width(x) == plan->values[value].width &&
+           plan->values[value].op_last == index;
+}
+
+/* A glu that only the product behind it reads, of BF16 weights: it leaves bf16 and no f32. Its own
+ * input is read meanwhile, so the result lies beside that. */
+static struct cuda_act_args cuda_mul_glu_act(struct prepared *p, const struct op *o)
+{
+    struct cuda_act_args none = {0};
+    const struct plan *plan = p->plan;
+    const uint32_t index = (uint32_t)(o - plan->ops);
+    const uint16_t value = o->out[0];
+    const struct op *next = o + 1;
+    if (!cuda_mul_is_glu_input(plan, index + 1) || p->packed_in != 0 ||
+        cuda_run_weight(p, o->weight[0])->format != CUDA_FORMAT_BF16)
+        return none;
+    const struct cuda_weight *c = cuda_run_weight(p, next->weight[0]);
+    uint32_t width = plan->values[value].width;
+    if (c->format != CUDA_FORMAT_BF16 || c->kp != width)
+        return none;
+    uint32_t form = cuda_mul_form(p, c->format, cuda_run_rows(p, value), false);
+    cuda_mul_set_packed(p, next->in[0], form, 1);
+    return cuda_mul_act(p, form, width, c->kp);
 }
 
 static void cuda_mul_segment(const struct prepared *p, struct cuda_matmul_args *a, uint16_t w,
@@ -135,10 +172,10 @@ static void cuda_mul_set_input(const struct prepared *p, struct cuda_matmul_args
                                uint32_t k)
 {
     a->k = k;
-    a->q = p->act_q;
+    a->q = p->act_q[p->packed_in];
     a->d = p->act_d;
     a->s = p->act_s;
-    a->image = p->act_image;
+    a->image = p->act_image[p->packed_in];
     if (op_has_gaps(x)) {
         a->x = p->act_f;
         a->x_stride = op_width(x);
@@ -178,10 +215,100 @@ static bool cuda_mul_one_launch(struct prepared *p, struct cuda_matmul_args *a, 
     return cuda_run_launch(p, p->d->k.matmul[format][0], g, a, e);
 }
 
+/* ---- BF16 ---- */
+
+/* A warp per tile: where there are few, each has the more of the ring. Room is left for a block of
+ * the next kernel, whose copies begin before this one ends. */
+static bool cuda_mul_chain_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t step,
+                                  struct err *e)
+{
+    uint32_t tiles = 0, wide = cuda_kernels_columns[step], blocks = (uint32_t)p->d->sm_count;
+    for (uint32_t i = 0; i < (a->is_glu ? 1 : a->segments); i++)
+        tiles += a->seg[i].tiles;
+    size_t jobs = (size_t)tiles * ((a->columns + wide - 1) / wide);
+    uint32_t warps = (uint32_t)base_max(1, base_min((jobs + blocks - 1) / blocks, CUDA_WARPS));
+    a->ring = (uint32_t)base_min(CUDA_CHAIN_PIECES / warps, CUDA_CHAIN_DEPTH_MAX);
+    struct cuda_grid g =
+        cuda_run_grid((uint32_t)base_min((jobs + warps - 1) / warps, blocks), 1, warps * 32);
+    g.shared = warps * a->ring * (CUDA_CHAIN_PIECE + 8);
+    return cuda_run_launch(p, p->d->k.matmul[CUDA_FORMAT_BF16][step], g, a, e);
+}
+
+/* A tile of wide.cu: slabs of 16 weight rows, columns; blocks side by side, blocks that may share a
+ * multiprocessor; what a place of the ring holds; about how many cycles of a multiprocessor 64
+ * inputs take, when all are busy (then the L2 cache limits), and where it has one such tile. */
+struct cuda_mul_shape {
+    cuda_function f;
+    uint32_t slabs, columns, pair, together, place, cycles, alone;
+};
+
+static uint32_t cuda_mul_wide_jobs(const struct cuda_matmul_args *a, const struct cuda_mul_shape *s)
+{
+    uint32_t groups = 0;
+    for (uint32_t i = 0; i < (a->is_glu ? 1 : a->segments); i++)
+        groups += ((a->is_glu ? 2 : 1) * a->seg[i].tiles + s->slabs - 1) / s->slabs;
+    return (groups + s->pair - 1) / s->pair * ((a->columns + s->columns - 1) / s->columns);
+}
+
+/* Few columns: the narrowest tile that takes them all. More: the shape that is done first. All give
+ * the same bits. */
+static struct cuda_mul_shape cuda_mul_wide_shape(const struct prepared *p,
+                                                 const struct cuda_matmul_args *a)
+{
+    const struct cuda_kernels *k = &p->d->k;
+    const bool is_glu = a->is_glu;
+    if (a->columns <= 8)
+        return is_glu ? (struct cuda_mul_shape){k->wide_8_glu, 2, 8, 1, 4, 10240, 0, 0}
+                      : (struct cuda_mul_shape){k->wide_8, 1, 8, 1, 4, 6144, 0, 0};
+    if (a->columns <= 32)
+        return is_glu ? (struct cuda_mul_shape){k->wide_32_glu, 4, 32, 1, 2, 12288, 0, 0}
+                      : (struct cuda_mul_shape){k->wide_32, 2, 32, 1, 2, 8192, 0, 0};
+    const struct cuda_mul_shape shapes[] = {
+        {is_glu ? k->wide_256_glu : k->wide_256, 8, 256, 2, 1, 49152, 1075, 1075},
+        {is_glu ? k->wide_128_glu : k->wide_128, 4, 128, 1, 2, 24576, 790, 548},
+        {is_glu ? k->wide_64_glu : k->wide_64, 4, 64, 1, 2, 16384, 530, 389},
+    };
+    struct cuda_mul_shape best = shapes[0];
+    uint32_t least = UINT32_MAX;
+    for (size_t i = 0; i < countof(shapes); i++) {
+        const struct cuda_mul_shape *s = &shapes[i];
+        uint32_t room = (uint32_t)p->d->sm_count / s->pair, jobs = cuda_mul_wide_jobs(a, s);
+        uint32_t cycles = jobs <= room ? s->alone : (jobs + room - 1) / room * s->cycles;
+        if (cycles < least) {
+            least = cycles;
+            best = *s;
+        }
+    }
+    return best;
+}
+
+/* Blocks take all the shared memory of a multiprocessor: were there room for more, those that are
+ * placed while the kernel in front ends would crowd where it ends first. */
+static bool cuda_mul_wide_launch(struct prepared *p, struct cuda_matmul_args *a, struct err *e)
+{
+    struct cuda_mul_shape s = cuda_mul_wide_shape(p, a);
+    uint32_t jobs = cuda_mul_wide_jobs(a, &s), room = (uint32_t)p->d->sm_count / s.pair;
+    if (jobs == 0)
+        return true;
+    uint32_t together = (uint32_t)base_min((jobs + room - 1) / room, s.together);
+    uint32_t memory = (CUDA_WIDE_SIZE + 1024) / together - 1024; /* a block costs 1 KiB more */
+    uint32_t rest = CUDA_WIDE_SPARE(s.columns) + 256;
+    a->ring = (uint32_t)base_min((memory - rest) / s.place, CUDA_WIDE_DEPTH_MAX);
+    struct cuda_grid g =
+        cuda_run_grid((uint32_t)base_min(jobs, room * together) * s.pair, 1,
+                      s.pair == 2 ? CUDA_WIDE_THREADS : CUDA_WIDE_SMALL_THREADS);
+    g.shared = memory / 128 * 128;
+    return cuda_run_launch(p, s.f, g, a, e);
+}
+
+/* ---- all formats ---- */
+
 /* Blocks stay and walk over the tiles: two per multiprocessor. */
 static bool cuda_mul_matmul_launch(struct prepared *p, struct cuda_matmul_args *a, uint32_t format,
                                    uint32_t step, struct err *e)
 {
+    if (format == CUDA_FORMAT_BF16)
+        return cuda_mul_chain_launch(p, a, step, e);
     if (step == 0 && format > CUDA_FORMAT_BF16)
         return cuda_mul_one_launch(p, a, format, e);
     uint32_t tiles = 0, wide = cuda_kernels_columns[step], blocks = 2 * (uint32_t)p->d->sm_count;
@@ -205,7 +332,7 @@ static bool cuda_mul_gemm_launch(struct prepared *p, struct cuda_matmul_args *a,
         groups += (a->seg[i].tiles + in_group - 1) / in_group;
         tiles += a->seg[i].tiles;
     }
-    uint32_t wide = cuda_kernels_gemm_columns(format, a->columns), few = wide == CUDA_GEMM_FEW;
+    uint32_t wide = cuda_kernels_gemm_columns(a->columns), few = wide == CUDA_GEMM_FEW;
     size_t columns = (a->columns + wide - 1) / wide;
     size_t pairs = (groups + CUDA_GEMM_PAIR - 1) / CUDA_GEMM_PAIR * columns;
     size_t room = (size_t)p->d->sm_count / CUDA_GEMM_PAIR << few, rows = tiles * CUDA_TILE_ROWS;
@@ -230,7 +357,8 @@ static bool cuda_mul_product(struct prepared *p, struct cuda_matmul_args *a, uin
                              uint32_t form, struct err *e)
 {
     if (form & CUDA_FORM_IMAGE)
-        return cuda_mul_gemm_launch(p, a, format, e);
+        return format == CUDA_FORMAT_BF16 ? cuda_mul_wide_launch(p, a, e)
+                                          : cuda_mul_gemm_launch(p, a, format, e);
     return cuda_mul_matmul_launch(p, a, format, cuda_mul_column_step(a->columns), e);
 }
 
@@ -332,6 +460,7 @@ bool cuda_mul_matmul_glu(struct prepared *p, const struct op *o, struct err *e)
     cuda_mul_segment(p, &a, o->weight[0], o->weight[2], TENSOR_NONE, o->out[0]);
     cuda_mul_segment(p, &a, o->weight[1], o->weight[3], TENSOR_NONE, o->out[0]);
     cuda_mul_set_glu(&a, o->a.glu);
+    a.act = cuda_mul_glu_act(p, o);
     return cuda_mul_product(p, &a, c->format, form, e);
 }
 

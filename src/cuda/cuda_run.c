@@ -302,6 +302,7 @@ static bool cuda_run_op(struct prepared *p, uint32_t index, uint32_t *count, str
 bool cuda_run_plan(struct prepared *p, struct err *e)
 {
     p->has_packed = false;
+    p->packed_in = 0;
     p->sorted.ids = 0;
     for (uint32_t i = 0, count; i < p->plan->ops_count; i += count) {
         count = 1;

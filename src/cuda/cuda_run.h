@@ -28,6 +28,8 @@ struct cuda_rope_args cuda_run_rope_args(const struct prepared *p, struct op_rop
 /* The form that the products behind op `index` want of its output `value`: its kernel makes that
  * too. All zero: nobody wants one. */
 struct cuda_act_args cuda_mul_fuse_act(struct prepared *p, uint32_t index, uint16_t value);
+/* Is op `index` a product of what the glu before it makes, and nobody else reads that? */
+bool cuda_mul_is_glu_input(const struct plan *plan, uint32_t index);
 /* Can be read and written in fours. */
 bool cuda_mul_is_wide(struct cuda_view v);
 /* left: ops from o on; count: how many of them this launch served. */

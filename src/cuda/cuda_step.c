@@ -135,6 +135,18 @@ static bool cuda_step_new_freqs(struct prepared *p, struct err *e)
     return true;
 }
 
+/* Of an input of so many rows that meets the weight; 0: no kernel reads one. */
+static size_t cuda_step_image_size(const struct prepared *p, const struct cuda_weight *c,
+                                   size_t rows)
+{
+    size_t least = c->format == CUDA_FORMAT_BF16 ? CUDA_GEMM_BF16_COLUMNS_MIN
+                                                 : CUDA_GEMM_COLUMNS_MIN;
+    if (!p->d->k.has_gemm || rows < least || c->format < CUDA_FORMAT_BF16)
+        return 0;
+    return base_align(rows, CUDA_GEMM_COLUMNS) / CUDA_GEMM_COLUMNS * (c->kp / CUDA_RECORD_K) *
+           CUDA_IMAGE_SIZE;
+}
+
 /* Room for the input of one weight of a product in its forms. */
 static void cuda_step_measure_weight(const struct prepared *p, const struct op *o, uint16_t w,
                                      struct cuda_sizes *s)
@@ -145,9 +157,13 @@ static void cuda_step_measure_weight(const struct prepared *p, const struct op *
     size_t ranks = op_width(o->in[0]) / p->weights[w].cols;
     s->elements = base_max(s->elements, rows * ranks * c->kp *
                                             (c->format == CUDA_FORMAT_BF16 ? 2 : 1));
-    if (p->d->k.has_gemm && !is_moe && rows >= CUDA_GEMM_COLUMNS_MIN && p->d->k.gemm[c->format][0])
-        s->image = base_max(s->image, base_align(rows, CUDA_GEMM_COLUMNS) / CUDA_GEMM_COLUMNS *
-                                          (c->kp / CUDA_RECORD_K) * CUDA_IMAGE_SIZE);
+    size_t image = is_moe ? 0 : cuda_step_image_size(p, c, rows);
+    s->image = base_max(s->image, image);
+    if (c->format == CUDA_FORMAT_BF16 &&
+        cuda_mul_is_glu_input(p->plan, (uint32_t)(o - p->plan->ops))) {
+        s->glu_elements = base_max(s->glu_elements, rows * c->kp * 2);
+        s->glu_image = base_max(s->glu_image, image);
+    }
     if (is_moe) {
         s->pairs = base_max(s->pairs, rows * op_width(o->in[1]));
         s->experts = base_max(s->experts, p->weights[w].mats);
@@ -219,11 +235,15 @@ static bool cuda_step_new_buffers(struct prepared *p, struct err *e)
     p->in_size = cuda_step_inputs_size(p);
     p->out_size = cuda_step_answers(p).size;
     size_t logits = (size_t)p->limits.outs_max * p->plan->vocab * 4;
-    return cuda_backend_alloc(d, "scratch", s.elements, &p->act_q, e) &&
+    return cuda_backend_alloc(d, "scratch", s.elements, &p->act_q[0], e) &&
+           (s.glu_elements == 0 ||
+            cuda_backend_alloc(d, "scratch", s.glu_elements, &p->act_q[1], e)) &&
            cuda_backend_alloc(d, "scratch", s.elements / 32 * 4, &p->act_d, e) &&
            cuda_backend_alloc(d, "scratch", s.elements / 32 * 2, &p->act_s, e) &&
            cuda_backend_alloc(d, "scratch", s.floats * 4, &p->act_f, e) &&
-           (s.image == 0 || cuda_backend_alloc(d, "scratch", s.image, &p->act_image, e)) &&
+           (s.image == 0 || cuda_backend_alloc(d, "scratch", s.image, &p->act_image[0], e)) &&
+           (s.glu_image == 0 ||
+            cuda_backend_alloc(d, "scratch", s.glu_image, &p->act_image[1], e)) &&
            (s.beside == 0 || cuda_backend_alloc(d, "scratch", s.beside, &p->beside, e)) &&
            (s.turned == 0 || cuda_backend_alloc(d, "scratch", s.turned, &p->turned, e)) &&
            cuda_backend_alloc(d, "scratch", s.part, &p->part, e) &&
@@ -285,11 +305,13 @@ void cuda_step_free(struct device *d, struct prepared *p)
         if (p->freqs[i])
             cuda_backend_free(d, p->freqs[i],
                               cuda_step_rope(&p->plan->ops[i])->n_rot / 2 * sizeof(float));
-    cuda_backend_free(d, p->act_q, s.elements);
+    cuda_backend_free(d, p->act_q[0], s.elements);
+    cuda_backend_free(d, p->act_q[1], s.glu_elements);
     cuda_backend_free(d, p->act_d, s.elements / 32 * 4);
     cuda_backend_free(d, p->act_s, s.elements / 32 * 2);
     cuda_backend_free(d, p->act_f, s.floats * 4);
-    cuda_backend_free(d, p->act_image, s.image);
+    cuda_backend_free(d, p->act_image[0], s.image);
+    cuda_backend_free(d, p->act_image[1], s.glu_image);
     cuda_backend_free(d, p->beside, s.beside);
     cuda_backend_free(d, p->turned, s.turned);
     cuda_backend_free(d, p->part, s.part);

@@ -7,11 +7,9 @@
  * exactly. Inputs are int8 codes stored as f16 in the tiles that the tensor cores read
  * (common_image). Sums of a unit are integers below 2^24, so exact, and the floats that follow are
  * those of stream.cuh in the same order: class by class of records w, w + 8, ..., then the classes'
- * sums. BF16 has no codes: weights and inputs are read from shared memory as they are, 16 inputs at
- * a time as in stream.cuh. A column's bits are the same in both.
+ * sums. A column's bits are the same in both.
  *
  *     ring of K = 64 steps:  inputs 16 KiB | with every fourth: 8 tiles' records, scales of inputs
- *     of BF16:               inputs 16 KiB | 8 tiles' weights 16 KiB
  */
 #include "cuda/cuda_bulk.cuh"
 #include "cuda/cuda_dequant.cuh"
@@ -40,17 +38,6 @@ template <int FORMAT, int N> struct gemm_traits {
     static constexpr uint32_t barriers = weights + CUDA_GEMM_SLOTS * CUDA_GEMM_TILES * record;
     static_assert(barriers + 256 == (is_few ? CUDA_GEMM_FEW_SIZE(record) : CUDA_GEMM_SIZE(record)),
                   "what the host reserves");
-};
-
-/* A step of BF16: inputs, then 64 columns of 8 tiles. */
-template <> struct gemm_traits<CUDA_FORMAT_BF16, CUDA_GEMM_COLUMNS> {
-    static constexpr uint32_t record = dequant_layout_of(CUDA_FORMAT_BF16).size;
-    static constexpr bool is_k = false, has_min = false;
-    static constexpr int stages = CUDA_GEMM_BF16_STAGES;
-    static constexpr uint32_t ring = 0, step = CUDA_GEMM_BF16_STEP;
-    static constexpr uint32_t exchange = ring + stages * step;
-    static constexpr uint32_t barriers = exchange + CUDA_GEMM_EXCHANGE;
-    static_assert(barriers + 256 == CUDA_GEMM_BF16_SIZE, "what the host reserves");
 };
 
 /* Where a lane reads its part of a record. */
@@ -305,8 +292,7 @@ static __device__ __forceinline__ void gemm_produce(const cuda_matmul_args &a, u
     constexpr uint32_t share = N * 128 / CUDA_GEMM_PAIR;
     constexpr uint32_t head = traits::is_k ? 4 * N : 4096;
     constexpr uint32_t more = !traits::has_min ? 0 : traits::is_k ? 32 * N : 4096;
-    constexpr bool is_bf16 = FORMAT == CUDA_FORMAT_BF16;
-    constexpr uint32_t at_first = is_bf16 ? 0 : head + more + CUDA_GEMM_TILES * traits::record;
+    constexpr uint32_t at_first = head + more + CUDA_GEMM_TILES * traits::record;
     constexpr uint32_t at_each = traits::step;
     const uint32_t records = a.kp / CUDA_RECORD_K, rank = bulk_rank(), lane = threadIdx.x & 31;
     const bool is_head = lane == 9 && rank == 0;
@@ -339,24 +325,18 @@ static __device__ __forceinline__ void gemm_produce(const cuda_matmul_args &a, u
                                        p + CUDA_IMAGE_HEAD + step * CUDA_IMAGE_STEP + line * 128 +
                                            rank * share,
                                        share, full);
-                    if constexpr (is_bf16) {
-                        if (lane < CUDA_GEMM_TILES)
-                            bulk_copy(here + CUDA_IMAGE_STEP + lane * 2048,
-                                      from + r * traits::record + step * 2048, 2048, full);
-                    } else {
-                        if (step)
-                            continue;
-                        const uint32_t at = shared + traits::heads + slot * CUDA_IMAGE_HEAD;
-                        if (lane < CUDA_GEMM_TILES)
-                            bulk_copy(shared + traits::weights +
-                                          (slot * CUDA_GEMM_TILES + lane) * traits::record,
-                                      from + r * traits::record, traits::record, full);
-                        else if (is_head)
-                            bulk_copy_both(at, p + (traits::is_k ? 4 * line : 0), head, full);
-                        else if (is_more)
-                            bulk_copy_both(at + 4096, p + 4096 + (traits::is_k ? 32 * line : 0),
-                                           more, full);
-                    }
+                    if (step)
+                        continue;
+                    const uint32_t at = shared + traits::heads + slot * CUDA_IMAGE_HEAD;
+                    if (lane < CUDA_GEMM_TILES)
+                        bulk_copy(shared + traits::weights +
+                                      (slot * CUDA_GEMM_TILES + lane) * traits::record,
+                                  from + r * traits::record, traits::record, full);
+                    else if (is_head)
+                        bulk_copy_both(at, p + (traits::is_k ? 4 * line : 0), head, full);
+                    else if (is_more)
+                        bulk_copy_both(at + 4096, p + 4096 + (traits::is_k ? 32 * line : 0),
+                                       more, full);
                 }
     }
 }
@@ -461,42 +441,6 @@ static __device__ __forceinline__ void gemm_record(float (&acc)[R], gemm_ring &r
                 bulk_arrive(ring.empty + 8 * before);
         }
     }
-}
-
-/* The products of a step, of a class's first from zero. */
-static __device__ __forceinline__ void gemm_step_bf16(float (&acc)[64], const gemm_ring &ring,
-                                                      uint32_t shared, bool is_first)
-{
-    const uint32_t at = shared + ring.stage * CUDA_GEMM_BF16_STEP;
-    const uint64_t b = wgmma_wide(at);
-    const uint64_t a = wgmma_wide(at + CUDA_IMAGE_STEP + threadIdx.x / 128 * 8192);
-    bulk_wait(ring.full + 8 * ring.stage, ring.phase);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        wgmma_mma_bf16(acc, a + 2 * k, b + 2 * k, k > 0 || !is_first);
-    wgmma_commit();
-}
-
-/* A class of BF16: its records' steps, one under way while the next is awaited. */
-static __device__ __forceinline__ void gemm_class_bf16(float (&acc)[64], gemm_ring &ring,
-                                                       uint32_t shared, uint32_t steps)
-{
-    constexpr int format = CUDA_FORMAT_BF16;
-    constexpr uint32_t stages = CUDA_GEMM_BF16_STAGES;
-    const bool is_lane = (threadIdx.x & 31) == 0;
-    for (uint32_t i = 0; i < steps; i++) {
-        gemm_step_bf16(acc, ring, shared, i == 0);
-        const uint32_t before = ring.stage ? ring.stage - 1 : stages - 1;
-        gemm_next<format, CUDA_GEMM_COLUMNS>(ring);
-        wgmma_wait<1>();
-        if (i && is_lane)
-            bulk_arrive(ring.empty + 8 * before);
-    }
-    const uint32_t last = ring.stage ? ring.stage - 1 : stages - 1;
-    wgmma_wait();
-    if (is_lane)
-        bulk_arrive(ring.empty + 8 * last);
 }
 
 static __device__ __forceinline__ void gemm_sync()
@@ -625,17 +569,13 @@ static __device__ __forceinline__ void gemm_consume(const cuda_matmul_args &a, u
 {
     using traits = gemm_traits<FORMAT, N>;
     const uint32_t records = a.kp / CUDA_RECORD_K;
-    [[maybe_unused]] uint32_t slot = 0;
+    uint32_t slot = 0;
     for (uint32_t n = blockIdx.x / CUDA_GEMM_PAIR; n < jobs; n += gridDim.x / CUDA_GEMM_PAIR) {
         const gemm_job j = gemm_job_of(a, n, columns);
         float acc[N / 2], total[N / 2]; /* of a class, of those before */
         for (uint32_t w = j.begin; w < min(j.end, records); w++) {
-            if constexpr (FORMAT == CUDA_FORMAT_BF16)
-                gemm_class_bf16(acc, ring, bulk_shared(shared),
-                                (records - w + CUDA_WARPS - 1) / CUDA_WARPS * 4);
-            else
-                gemm_class<FORMAT>(acc, ring, slot, shared, w,
-                                   {records, j.column * N % CUDA_GEMM_COLUMNS});
+            gemm_class<FORMAT>(acc, ring, slot, shared, w,
+                               {records, j.column * N % CUDA_GEMM_COLUMNS});
             if (a.parts > 1) {
                 gemm_leave(a, j, acc, w);
                 continue;
@@ -678,7 +618,7 @@ static __device__ __forceinline__ void gemm_run(const cuda_matmul_args &a)
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N == CUDA_GEMM_FEW ? 104 : 240));
         gemm_consume<FORMAT, N>(a, gemm_memory, ring, jobs, columns);
     } else {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N == CUDA_GEMM_FEW ? 32 : 24));
         if (threadIdx.x < GEMM_CONSUMERS + 32)
             gemm_produce<FORMAT, N>(a, shared, ring, jobs, columns);
     }
@@ -736,7 +676,6 @@ KERNEL __launch_bounds__(256) gemm_join(const __grid_constant__ cuda_matmul_args
     common_ptr<float>(s->out)[(size_t)column * s->out_stride + row] = y;
 }
 
-GEMM(gemm_bf16, CUDA_FORMAT_BF16, CUDA_GEMM_COLUMNS, 1)
 GEMMS(gemm_q4_0, CUDA_FORMAT_Q4_0)
 GEMMS(gemm_q4_1, CUDA_FORMAT_Q4_1)
 GEMMS(gemm_q5_0, CUDA_FORMAT_Q5_0)

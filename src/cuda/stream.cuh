@@ -415,52 +415,6 @@ static __device__ __forceinline__ void matmul_item_float(float *acc, const uint8
     }
 }
 
-/* ---- BF16: inputs as bf16, in the order of gemm.cu's sums ---- */
-
-static __device__ __forceinline__ void matmul_mma_bf16(float c[4], const uint32_t a[4], uint32_t b0,
-                                                       uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* One quarter of a record: four blocks of 16 inputs. */
-template <int NT>
-static __device__ __forceinline__ void matmul_item_bf16(float *acc, const uint8_t *piece,
-                                                        const matmul_input &in, uint32_t k0,
-                                                        const int *b_row, uint32_t lane)
-{
-    const uint32_t line = lane & 7, half = lane >> 4;
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(piece) + (lane >> 3 & 1) * 1024 +
-                        line * 128;
-    uint4 b[NT][2];
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-        b[n][0] = b[n][1] = {0, 0, 0, 0};
-        if (b_row[n] < 0)
-            continue;
-        const uint4 *p = reinterpret_cast<const uint4 *>(
-                             in.q + ((size_t)b_row[n] * in.kp + k0) * 2) + 2 * (lane & 3);
-        b[n][0] = p[0];
-        b[n][1] = p[1];
-    }
-#pragma unroll
-    for (uint32_t block = 0; block < 4; block++) {
-        uint32_t a[4];
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-                     : "r"(at + ((2 * block + half) ^ line) * 16)
-                     : "memory");
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            const uint4 &v = b[n][block >> 1];
-            matmul_mma_bf16(acc + 4 * n, a, block & 1 ? v.z : v.x, block & 1 ? v.w : v.y);
-        }
-    }
-}
-
 template <int FORMAT, int NT>
 static __device__ __forceinline__ void matmul_item_int8(float *acc, const uint8_t *rec,
                                                         const matmul_input &in, uint32_t record,
@@ -647,11 +601,7 @@ static __device__ __forceinline__ void matmul_run(const cuda_matmul_args &a)
                 __syncwarp();
                 const uint8_t *piece = ring + stage * item::size;
                 const uint32_t record = warp + i / item::per_record * CUDA_WARPS;
-                if constexpr (FORMAT == CUDA_FORMAT_BF16)
-                    matmul_item_bf16<NT>(
-                        acc, piece, in, record * CUDA_RECORD_K + i % item::per_record * 64, b_row,
-                        lane);
-                else if constexpr (dequant_is_float(FORMAT))
+                if constexpr (dequant_is_float(FORMAT))
                     matmul_item_float<FORMAT, NT>(
                         acc, piece, in, record * CUDA_RECORD_K + i % item::per_record * 64, b_row,
                         lane);
