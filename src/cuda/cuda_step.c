@@ -414,20 +414,28 @@ static bool cuda_step_same(struct cuda_shape a, struct cuda_shape b)
            a.page_stride == b.page_stride && a.flags == b.flags && a.singles == b.singles;
 }
 
+/* Shapes that were only seen make room before graphs do. */
+static bool cuda_step_goes_first(const struct cuda_graph_entry *a, const struct cuda_graph_entry *b)
+{
+    if ((a->exec == NULL) != (b->exec == NULL))
+        return a->exec == NULL;
+    return a->used < b->used;
+}
+
 static struct cuda_graph_entry *cuda_step_find(struct prepared *p)
 {
-    struct cuda_graph_entry *oldest = &p->graphs[0];
+    struct cuda_graph_entry *first = &p->graphs[0];
     for (size_t i = 0; i < CUDA_GRAPHS_MAX; i++) {
         struct cuda_graph_entry *g = &p->graphs[i];
-        if (g->exec && cuda_step_same(g->shape, p->shape))
+        if (g->used && cuda_step_same(g->shape, p->shape))
             return g;
-        if (!g->exec || (oldest->exec && g->used < oldest->used))
-            oldest = g;
+        if (cuda_step_goes_first(g, first))
+            first = g;
     }
-    if (oldest->exec)
-        p->d->driver->graph_exec_free(oldest->exec);
-    *oldest = (struct cuda_graph_entry){.shape = p->shape};
-    return oldest;
+    if (first->exec)
+        p->d->driver->graph_exec_free(first->exec);
+    *first = (struct cuda_graph_entry){.shape = p->shape};
+    return first;
 }
 
 static bool cuda_step_capture(struct prepared *p, struct cuda_graph_entry *g, struct err *e)
@@ -446,12 +454,17 @@ static bool cuda_step_capture(struct prepared *p, struct cuda_graph_entry *g, st
     return ok;
 }
 
+/* A step that reads a prompt is captured only when its shape comes again: that is rare, and to
+ * capture one takes longer than to launch it. */
 static bool cuda_step_run(struct prepared *p, struct err *e)
 {
     if (p->shape.rows > CUDA_GRAPH_ROWS_MAX)
         return cuda_run_plan(p, e);
     struct cuda_graph_entry *g = cuda_step_find(p);
+    bool is_new = g->used == 0;
     g->used = ++p->steps;
+    if (is_new && p->shape.singles < p->shape.rows)
+        return cuda_run_plan(p, e);
     if (!g->exec && !cuda_step_capture(p, g, e))
         return false;
     return cuda_backend_check(p->d, p->d->driver->graph_launch(g->exec, p->d->stream), "run", e);
