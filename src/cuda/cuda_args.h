@@ -49,8 +49,8 @@
 #define CUDA_GEMM_FEW_STAGES 6
 #define CUDA_GEMM_FEW_SIZE(record)                                                                 \
     (CUDA_GEMM_FEW_STAGES * CUDA_GEMM_FEW * 128 + CUDA_GEMM_REST(record))
-/* wide.cu: places of a ring, then room that a tile of fewer than 64 rows reads and a glu uses. */
-#define CUDA_WIDE_SPARE(columns) ((columns) * 128 + ((columns) < 32 ? 4096 : 0))
+/* wide.cu: places of a ring, then room between the warps of a glu. */
+#define CUDA_WIDE_SPARE(columns) ((columns) * 128)
 #define CUDA_WIDE_SIZE 232448 /* of a block that has a multiprocessor for itself */
 #define CUDA_WIDE_DEPTH_MAX 16
 #define CUDA_WIDE_THREADS 384

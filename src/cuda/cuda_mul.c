@@ -258,7 +258,7 @@ static struct cuda_mul_shape cuda_mul_wide_shape(const struct prepared *p,
     const struct cuda_kernels *k = &p->d->k;
     const bool is_glu = a->is_glu;
     if (a->columns <= 8)
-        return is_glu ? (struct cuda_mul_shape){k->wide_8_glu, 2, 8, 1, 4, 10240, 0, 0}
+        return is_glu ? (struct cuda_mul_shape){k->wide_8_glu, 2, 8, 1, 2, 10240, 0, 0}
                       : (struct cuda_mul_shape){k->wide_8, 1, 8, 1, 4, 6144, 0, 0};
     if (a->columns <= 32)
         return is_glu ? (struct cuda_mul_shape){k->wide_32_glu, 4, 32, 1, 2, 12288, 0, 0}

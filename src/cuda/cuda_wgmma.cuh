@@ -119,16 +119,6 @@ static __device__ __forceinline__ void wgmma_mma_tiles(float (&c)[32], uint64_t 
                  : "l"(a), "l"(b), "r"(keep));
 }
 
-static __device__ __forceinline__ void wgmma_mma_bf16(float (&c)[4], uint64_t a, uint64_t b,
-                                                      uint32_t keep)
-{
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %6, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}"
-                 : WGMMA_SUMS_4(c, 0)
-                 : "l"(a), "l"(b), "r"(keep));
-}
-
 static __device__ __forceinline__ void wgmma_mma_bf16(float (&c)[16], uint64_t a, uint64_t b,
                                                       uint32_t keep)
 {
