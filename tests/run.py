@@ -21,6 +21,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -53,9 +54,11 @@ def count_cases(text):
 
 
 RUNNING = set()  # programs have sessions of their own: who ends this one would leave them behind
+STARTING = threading.Lock()  # held from a program's start until it is in RUNNING
 
 
 def end_all(number, _frame):
+    STARTING.acquire(timeout=1)  # for good: no program starts any more; a second signal waits
     for process in list(RUNNING):
         end_group(process)
     print(f"run.py: ended by signal {number}", flush=True)
@@ -84,12 +87,13 @@ def run_one(job, options):
                TEST_TIER="sanitized" if is_sanitized else options.tier)
     start = time.monotonic()
     try:
-        process = subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   start_new_session=True)
+        with STARTING:
+            process = subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       start_new_session=True)
+            RUNNING.add(process)
     except OSError as e:
         return Outcome(name, 0, 1, f"cannot be run: {e.strerror}", "", 0.0)
-    RUNNING.add(process)
     why = ""
     try:
         out = process.communicate(timeout=options.timeout)[0]

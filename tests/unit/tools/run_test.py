@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -86,15 +87,16 @@ class Runner(unittest.TestCase):
         self.assertFalse(os.path.exists(mark))
 
     def test_what_runs_is_ended_with_the_runner(self):
-        mark = os.path.join(self.folder, "mark")
-        program = self.program(f"sleep 2; touch {mark}; echo '1 passed, 0 failed'")
+        begun, mark = (os.path.join(self.folder, name) for name in ("begun", "mark"))
+        program = self.program(f"touch {begun}; sleep 2; touch {mark}; echo '1 passed, 0 failed'")
         runner = subprocess.Popen(
             [sys.executable, os.path.join(ROOT, "tests/run.py"), "-build", self.folder, program],
             stdout=subprocess.DEVNULL)
-        subprocess.run(["sleep", "0.8"], check=True)
+        while runner.poll() is None and not os.path.exists(begun):
+            time.sleep(0.01)
         runner.terminate()
         self.assertEqual(runner.wait(), 128 + 15)
-        subprocess.run(["sleep", "1.8"], check=True)
+        time.sleep(2.2)
         self.assertFalse(os.path.exists(mark))
 
     def test_the_tier_reaches_programs_and_sanitizer_builds_have_their_own(self):
