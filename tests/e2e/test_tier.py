@@ -160,6 +160,102 @@ def test_a_damaged_file_costs_time_and_no_word(tmp_path, damage):
     assert (damage is not damage_future) or files[0].exists()
 
 
+OTHER = "Quite other words. " + WORDS[19:]
+TABLE = 4096  # records begin here
+
+
+def data_of(path):
+    """Where the pages of a file begin: behind its header and its records (docs/formats/tier.md)."""
+    data = path.read_bytes()
+    (slots,) = struct.unpack_from("<I", data, 36)
+    return (TABLE + slots * 128 + 4095) // 4096 * 4096
+
+
+def attack_whole_file(ours, theirs):
+    ours.write_bytes(theirs.read_bytes())
+
+
+def attack_pages(ours, theirs):
+    at, a, b = data_of(ours), ours.read_bytes(), theirs.read_bytes()
+    ours.write_bytes(a[:at] + b[at:])
+
+
+def attack_records(ours, theirs):
+    at, a, b = data_of(ours), ours.read_bytes(), theirs.read_bytes()
+    ours.write_bytes(a[:TABLE] + b[TABLE:at] + a[at:])
+
+
+def attack_order(ours, theirs):
+    """The first two pages change places."""
+    at, a = data_of(ours), ours.read_bytes()
+    step = (struct.unpack_from("<Q", a, 40)[0] + 4095) // 4096 * 4096
+    ours.write_bytes(a[:at] + a[at + step:at + 2 * step] + a[at:at + step] + a[at + 2 * step:])
+
+
+def attack_records_change_places(ours, theirs):
+    a = ours.read_bytes()
+    ours.write_bytes(a[:TABLE] + a[TABLE + 128:TABLE + 256] + a[TABLE:TABLE + 128] +
+                     a[TABLE + 256:])
+
+
+def attack_symlink(ours, theirs):
+    moved = ours.with_name("moved")
+    ours.rename(moved)
+    ours.symlink_to(moved)
+
+
+def attack_symlink_to_theirs(ours, theirs):
+    ours.unlink()
+    ours.symlink_to(theirs)
+
+
+def attack_hard_link(ours, theirs):
+    """One file under two numbers: what is written through one is read through the other."""
+    os.link(ours, ours.with_name("pages-00000001.kv"))
+
+
+ATTACKS = [attack_whole_file, attack_pages, attack_records, attack_order,
+           attack_records_change_places, attack_symlink, attack_symlink_to_theirs,
+           attack_hard_link]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda f: f.__name__)
+def test_no_file_put_together_by_somebody_says_a_wrong_word(tmp_path, attack):
+    """Files of the same owner and length, with other words in them."""
+    said = {}
+    for name, text in (("ours", WORDS), ("theirs", OTHER)):
+        with started(tmp_path, tmp_path / name) as server:
+            said[text] = ask(server, text)[1]
+    (ours,), (theirs,) = pages_of(tmp_path / "ours"), pages_of(tmp_path / "theirs")
+    before = theirs.read_bytes()
+    attack(ours, theirs)
+    for _ in range(2):  # the second time with what the first one wrote
+        with started(tmp_path, tmp_path / "ours") as server:
+            for text in (WORDS, OTHER, WORDS + " and more", OTHER):
+                got = ask(server, text)[1]
+                assert got == said.setdefault(text, got)
+            assert server.get("/health").status == 200
+    assert theirs.read_bytes() == before
+    with started(tmp_path, tmp_path / "none") as server:
+        assert ask(server, WORDS + " and more")[1] == said[WORDS + " and more"]
+
+
+def test_a_part_that_is_exchanged_under_a_running_server_says_no_wrong_word(tmp_path):
+    said = {}
+    for name, text in (("ours", WORDS), ("theirs", OTHER)):
+        with started(tmp_path, tmp_path / name) as server:
+            said[text] = ask(server, text)[1]
+    (ours,), (theirs,) = pages_of(tmp_path / "ours"), pages_of(tmp_path / "theirs")
+    with started(tmp_path, tmp_path / "ours") as server:
+        ours.parent.rename(tmp_path / "away")
+        shutil.copytree(theirs.parent, ours.parent)
+        for text in (WORDS, OTHER, WORDS):
+            assert ask(server, text)[1] == said[text]
+    with started(tmp_path, tmp_path / "ours") as server:
+        for text in (OTHER, WORDS):
+            assert ask(server, text)[1] == said[text]
+
+
 def test_a_directory_that_cannot_be_used_is_named_and_costs_nothing_else(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")

@@ -1,5 +1,6 @@
 /* Requests, cancels, readers that stall, a lost device, pools that are too small: drawn from a
- * seed. What every client reads must be what its request says alone. TEST_SEED=n replays one. */
+ * seed. What every client reads must be what its request says alone. TEST_SEED=n replays one,
+ * TEST_SEED=n-m all from one to the other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,11 +272,14 @@ int main(void)
         seeds = 10000;
     if (tier && !strcmp(tier, "long"))
         seeds = 100000;
+    uint64_t first = 1, last = seeds;
     if (one) {
-        run(strtoull(one, NULL, 10));
-        seeds = 0;
+        char *end;
+        first = last = strtoull(one, &end, 10);
+        if (*end == '-')
+            last = strtoull(end + 1, NULL, 10);
     }
-    for (uint64_t seed = 1; seed <= seeds; seed++)
+    for (uint64_t seed = first; seed <= last; seed++)
         run(seed);
     if (!one && (!sim_tiers.restored || !sim_tiers.lost || !sim_tiers.bad_sums || !sim_tiers.off ||
                  !sim_tiers.evictions)) {
@@ -298,6 +302,6 @@ int main(void)
         printf("sim: %llu drops, and no page went\n", (unsigned long long)dropped.drops);
         return 1;
     }
-    printf("%llu passed, 0 failed\n", (unsigned long long)(one ? 1 : seeds));
+    printf("%llu passed, 0 failed\n", (unsigned long long)(last - first + 1));
     return 0;
 }

@@ -304,6 +304,56 @@ static void test_a_cut_file_loses_what_was_cut(void **state)
     close_world(&w);
 }
 
+/* Where a byte means anything, and some of the pages. */
+static size_t attacked_byte(size_t i, size_t size)
+{
+    size_t record = TIER_FORMAT_BLOCK + 2 * TIER_FORMAT_RECORD_SIZE;
+    if (i < 256)
+        return i; /* the header: its fields, its sum, its texts */
+    if (i < 256 + 2 * TIER_FORMAT_RECORD_SIZE)
+        return record - 2 * TIER_FORMAT_RECORD_SIZE + i - 256; /* the records of both pages */
+    return size - (i - 256 - 2 * TIER_FORMAT_RECORD_SIZE) * 509 - 1;
+}
+
+static void test_a_page_is_right_or_lost_whatever_byte_was_flipped(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e;
+    struct arena a;
+    char path[160];
+    uint32_t lost = 0;
+    str whole;
+    struct kv_tier_page p[2] = {page_of(5, 0, 0, STR("a")), page_of(5, 1, 0, STR("a"))};
+    open_world(&w, 1);
+    for (int n = 0; n < 2; n++)
+        assert_true(put(&w, &p[n]));
+    close_world(&w);
+    arena_init(&a, 8u << 20);
+    file_path(path, sizeof path, 1, 0);
+    assert_true(file_read(&whole, path, 4u << 20, &a, &e));
+    char *bytes = arena_alloc_text(&a, whole.len);
+    for (size_t i = 0; i < 256 + 2 * TIER_FORMAT_RECORD_SIZE + 24; i++) {
+        memcpy(bytes, whole.p, whole.len);
+        bytes[attacked_byte(i, whole.len)] ^= (char)(1u << (i % 8));
+        assert_true(file_write(path, str_view(bytes, whole.len), 0600, &e));
+        open_world(&w, 1);
+        for (int n = 0; n < 2; n++) {
+            int got = get(&w, &p[n]);
+            assert_int_not_equal(got, -1);
+            lost += got == 0;
+        }
+        close_world(&w);
+    }
+    assert_true(lost > 256);
+    assert_true(file_write(path, whole, 0600, &e)); /* and nothing was wrong with it */
+    open_world(&w, 1);
+    assert_int_equal(get(&w, &p[0]), 1);
+    assert_int_equal(get(&w, &p[1]), 1);
+    close_world(&w);
+    arena_deinit(&a);
+}
+
 static void test_files_that_are_not_ours_cost_nothing_and_damaged_ones_go(void **state)
 {
     (void)state;
@@ -706,6 +756,7 @@ int main(void)
         CASE(test_another_owner_sees_nothing_of_it),
         CASE(test_a_damaged_page_is_lost_and_counted_never_returned),
         CASE(test_a_cut_file_loses_what_was_cut),
+        CASE(test_a_page_is_right_or_lost_whatever_byte_was_flipped),
         CASE(test_files_that_are_not_ours_cost_nothing_and_damaged_ones_go),
         CASE(test_past_the_limit_the_page_used_longest_ago_goes),
         CASE(test_buffers_that_are_a_tier_answer_without_the_disk),
