@@ -437,7 +437,7 @@ $(PEER_SERVER): bench/peer/requirements.txt
 	    -B $(BUILD)/peer-server $(PEER_CMAKE) >$(PEER_SRC)/log
 	@cmake --build $(BUILD)/peer-server -j$$(nproc) --target llama-server >>$(PEER_SRC)/log
 SERVE_MODEL = $(BUILD)/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
-SERVE_MADE = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(PEER_SERVER)
+SERVE_MADE = $(BUILD)/shoal $(BUILD)/bench/serve/stress $(BUILD)/bench/serve/floor $(PEER_SERVER)
 bench-serve: $(SERVE_MADE) models ## a fleet, beside llama.cpp's server: ROUNDS=3
 	@bench/serve/serve.py -rounds $(or $(ROUNDS),3) -peer $(PEER_SERVER) $(SERVE_MODEL)
 

@@ -22,6 +22,7 @@ import urllib.request
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 STRESS = os.path.join(ROOT, "build", "bench", "serve", "stress")
+FLOOR = os.path.join(ROOT, "build", "bench", "serve", "floor")
 PARTS = ("streams", "forked", "returning", "endpoint", "idle", "burst", "soak")
 PEER_SLOTS = 32
 
@@ -169,7 +170,11 @@ def endpoint_load(url, options, process, agents, out):
 
 def endpoint(urls, options, process):
     """The endpoint's own CPU time by event: what long replies take more than short ones, so that
-    accepting, parsing and logging a request are told apart."""
+    accepting, parsing and logging a request are told apart. Beside it a client of one stream that
+    only reads and writes: what the kernel alone takes for an event on this machine."""
+    port = urls[0].rsplit(":", 1)[1]
+    floor = subprocess.check_output([FLOOR, "-port", port, "-model", name_of(urls[0])])
+    print(f"  wait, read and write alone, one stream: {floor.decode().strip()}", flush=True)
     for agents in (1, 16):
         short_us, short_events = endpoint_load(urls[0], options, process, agents, 8)
         long_us, long_events = endpoint_load(urls[0], options, process, agents, 136)
