@@ -1,6 +1,9 @@
 """Cases of CASES.md E and G about one engine under many clients: who waits for whom, loads and
 unloads in between, a watchdog that knows work from standstill. The id is in the name."""
+import collections
 import concurrent.futures
+import http.client
+import json
 import os
 import random
 import signal
@@ -68,6 +71,40 @@ def test_E03_a_short_request_of_another_agent_does_not_wait_for_a_long_prompt(tm
         assert "long" not in took, took
         t.join()
         assert took["short"] < took["long"] / 3, took
+
+
+def test_E04_a_running_reply_goes_on_while_a_long_prompt_is_read(tmp_path):
+    """In steps, which do not depend on the machine: a step beside a reply reads what takes one and
+    a half times as long as the reply's own row, 32 tokens at least; in whole batches the prompt
+    would be over after a dozen."""
+    with serving(tmp_path, "-model", REAL, "-ctx", "8192") as server:
+        counts, prompt_tokens = [], []
+
+        def long():
+            r = ask(server, words(4, 3000), "bulk", max_tokens=1)
+            assert r.status == 200, r.body
+            prompt_tokens.append(r.json()["usage"]["prompt_tokens"])
+
+        body = {"model": server.model(), "stream": True, "max_tokens": 4000, "ignore_eos": True,
+                "temperature": 0, "messages": [{"role": "user", "content": "Count."}]}
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", CHAT, json.dumps(body))
+        reply = connection.getresponse()
+
+        def read(until):
+            counts.append(0)
+            while not until():
+                assert b"[DONE]" not in (line := reply.readline()), "the reply ended too early"
+                counts[-1] += line.startswith(b"data: ")
+
+        read(lambda: counts[-1] >= 40)  # what a step costs is measured by then
+        t = threading.Thread(target=long)
+        t.start()
+        wait_until(lambda: server.requests() == 2)
+        read(lambda: not t.is_alive())
+        t.join()
+        connection.close()
+        assert counts[-1] >= prompt_tokens[0] / 128, (counts, prompt_tokens)
 
 
 def test_E25_a_reply_longer_than_the_stall_limit_lives(tmp_path):
@@ -150,6 +187,29 @@ def test_E22_a_model_that_answers_is_not_unloaded_for_another(models):
             assert second.result().json()["usage"]["completion_tokens"] == 8
         assert ended["llama"] < ended["qwen2"]
         assert server.metric("shoal_swaps_total") == 1
+
+
+def test_E05_health_answers_at_once_during_loads_and_swaps(models, tmp_path):
+    with models(SHOAL_ENGINE_MIN_RESIDENCY="0s") as server:
+        (tmp_path / ".shoal" / "models" / "real.gguf").symlink_to(REAL)
+        wait_until(lambda: server.get("/ready?model=real").status == 200)
+        times, states = [], collections.Counter()
+
+        def swap():
+            for name in ("real", "llama", "real"):
+                assert complete(server, name).status == 200
+
+        t = threading.Thread(target=swap)
+        t.start()
+        while t.is_alive():
+            before = time.monotonic()
+            assert server.get("/health").status == 200
+            times.append(time.monotonic() - before)
+            states[server.get("/ready?model=real").json()["state"]] += 1
+        t.join()
+        assert server.metric("shoal_swaps_total") == 2
+        assert states["loading"] >= 5, states
+        assert sorted(times)[len(times) * 9 // 10] < 0.05, sorted(times)[-20:]
 
 
 def test_E24_requests_at_the_moment_of_an_idle_unload_never_fail(models):

@@ -50,6 +50,11 @@ def test_A31_openai_sdk_reads_every_chunk_of_a_stream(real, client):
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] in ("stop", "length")
     assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens > 0
+    for c in chunks:  # what a typed client reads was sent, and not filled in by its types
+        assert {"id", "choices", "created", "model", "object", "system_fingerprint",
+                "usage"} <= c.model_fields_set
+        for choice in c.choices:
+            assert {"delta", "finish_reason", "index", "logprobs"} <= choice.model_fields_set
 
 
 def test_A30_a_stream_has_one_usage_chunk_if_asked_for_and_none_otherwise(real):

@@ -152,7 +152,7 @@ static int64_t step_ms(void)
 
 /* E04: a long prompt beside two running replies. A step costs 10 ms and 0.2 ms a row, so decoding
  * alone takes 10.4 and 2.5 times that is 26. In one piece the prompt's rows would make it 61. */
-static void run_E04_pace(void)
+static void test_E04_running_replies_go_on_beside_a_long_prompt(void)
 {
     open_scene(0, 256, 1200);
     sim.device.clock = &sim.clock;
@@ -215,7 +215,7 @@ static void run_window(void)
 }
 
 /* E01: four replies of 500 tokens over a pool of 1,024: each ends as it would alone. */
-static void run_E01_tight_pool(void)
+static void test_E01_each_reply_ends_over_a_pool_that_is_too_small(void)
 {
     open_scene(0, 64, 1024 / KV_PAGE_TOKENS);
     sim.clients_count = 4;
@@ -228,7 +228,7 @@ static void run_E01_tight_pool(void)
 
 /* E26: one that needs nearly the whole pool, twenty that need little: the small ones are done while
  * the large one waits or runs, and it is done too. */
-static void run_E26_large_among_small(void)
+static void test_E26_small_requests_do_not_wait_for_a_large_one(void)
 {
     open_scene(0, 64, 1024 / KV_PAGE_TOKENS);
     sim.clients_count = 21;
@@ -419,11 +419,11 @@ int main(void)
         {"40 agents share one prefix", run_agents_of_whole_layers},
         {"40 agents share one prefix, with a window", run_agents_of_a_window},
         {"sessions that take turns stay", run_rotation},
-        {"E04: a long prompt beside running replies", run_E04_pace},
+        {"E04: a long prompt beside running replies", test_E04_running_replies_go_on_beside_a_long_prompt},
         {"pages behind a window are given back", run_window},
         {"class idle takes its share", run_idle},
-        {"E01: replies over a pool that is too small", run_E01_tight_pool},
-        {"E26: a large request among small ones", run_E26_large_among_small},
+        {"E01: replies over a pool that is too small", test_E01_each_reply_ends_over_a_pool_that_is_too_small},
+        {"E26: a large request among small ones", test_E26_small_requests_do_not_wait_for_a_large_one},
         {"the tier rests beside a reply", run_tier_rests},
         {"the tier hurries for many who wait", run_tier_hurries},
     };
