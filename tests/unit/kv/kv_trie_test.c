@@ -429,7 +429,7 @@ static void test_E29_without_a_free_node_the_oldest_leaf_makes_room(void **state
         a.count = 96;
         talk_say(&a, 0, 0);
         assert_int_equal(kv_trie_length(&trie, STR(""), a.tokens, 96, NULL), 96);
-        assert_int_equal(kv_trie_length(&trie, STR(""), a.tokens, 40, NULL), 40); /* a shorter one */
+        assert_int_equal(kv_trie_length(&trie, STR(""), a.tokens, 40, NULL), 40); /* shorter */
         assert_true(trie.stats.nodes <= 6);
     }
 }
