@@ -4,7 +4,9 @@
 The SDKs build their types without checking them, so each event is checked here against the type
 that the SDK declares for it."""
 import asyncio
+import datetime
 import json
+import time
 
 import anthropic
 import litellm
@@ -13,7 +15,7 @@ import openai
 import pydantic
 import pytest
 
-from server import REAL, serving
+from server import REAL, TINY, serving, wait_until
 
 SAY = [{"role": "user", "content": "Say hello."}]
 LONG = [{"role": "user", "content": "one two three four five six seven eight nine ten " * 12}]
@@ -400,6 +402,33 @@ def test_E20_num_ctx_caps_a_request_and_loads_nothing_again(real, oll):
     assert "limit is 32" in str(e.value) and real.child() == child
 
 
+def expires(server):
+    """Seconds until the model leaves; None: never. Or "gone"."""
+    rows = server.get("/api/ps").json()["models"]
+    if not rows:
+        return "gone"
+    at = rows[0].get("expires_at")
+    return at and datetime.datetime.fromisoformat(at).timestamp() - time.time()
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_E21_keep_alive_governs_the_model_on_every_dialect(tmp_path, path):
+    with serving(tmp_path, "-model", TINY, "-keepalive", "3m") as server:
+        def ask_to_keep(**keep):
+            r = server.post(path, {"model": server.model(), **BODIES[path], **SHORT,
+                                   "stream": False, **keep})
+            assert r.status == 200, r.body
+        ask_to_keep()
+        assert 100 < expires(server) <= 181
+        for value, least, most in (("10m", 500, 601), (7200, 7100, 7201)):
+            ask_to_keep(shoal={"keep_alive": value})
+            assert least < expires(server) <= most, value
+        ask_to_keep(shoal={"keep_alive": -1})
+        assert expires(server) is None
+        ask_to_keep(shoal={"keep_alive": 0})
+        wait_until(lambda: expires(server) == "gone")
+
+
 @pytest.mark.parametrize("path", BODIES)
 def test_E21_keep_alive_is_taken_by_every_dialect(real, path):
     for value in (-1, "10m", 600):
@@ -409,6 +438,7 @@ def test_E21_keep_alive_is_taken_by_every_dialect(real, path):
     r = real.post(path, {"model": real.model(), **BODIES[path], **SHORT,
                          "shoal": {"keep_alive": "soon"}})
     assert r.status == 400 and b"shoal.keep_alive" in r.body
+
 
 def test_A17_A26_all_dialects_say_the_same_for_the_same_prompt(real, oai, ant, oll):
     said = {

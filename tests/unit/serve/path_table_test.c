@@ -127,6 +127,38 @@ static void test_every_built_row_is_in_the_document(void **state)
     }
 }
 
+/* Those that answer 501. */
+static bool is_unbuilt(const char *path)
+{
+    static const char *const paths[] = {"/api/embed", "/api/embeddings", "/v1/embeddings",
+                                        "/api/create", "/api/copy", "/api/push", "/api/blobs/{}"};
+    for (size_t i = 0; i < countof(paths); i++)
+        if (!strcmp(path, paths[i]))
+            return true;
+    return false;
+}
+
+static void test_every_built_path_of_a_dialect_is_in_the_document(void **state)
+{
+    (void)state;
+    struct json paths = json_member(document(), "paths");
+    for (uint32_t i = 0; i < dialect_table_count; i++)
+        for (uint32_t k = 0; k < dialect_table[i]->paths_count; k++) {
+            const struct dialect_path *p = &dialect_table[i]->paths[k];
+            struct json_walk w = json_walk(paths);
+            str method = str_of(p->method);
+            bool is_there = false;
+            print_message("%s %s\n", p->method, p->path);
+            while (!is_there && json_next(&w)) {
+                str key = json_text(w.key, &arena);
+                struct json_walk m = json_walk(w.value);
+                while (str_eq_z(as_row(key), p->path) && json_next(&m))
+                    is_there = is_there || str_eq(upper(json_text(m.key, &arena)), method);
+            }
+            assert_int_equal(is_there, !is_unbuilt(p->path));
+        }
+}
+
 static void test_a_wrong_path_gets_the_nearest_one(void **state)
 {
     (void)state;
@@ -181,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_the_served_document_is_that_of_docs),
         cmocka_unit_test(test_every_path_of_the_document_is_served),
         cmocka_unit_test(test_every_built_row_is_in_the_document),
+        cmocka_unit_test(test_every_built_path_of_a_dialect_is_in_the_document),
         cmocka_unit_test(test_a_wrong_path_gets_the_nearest_one),
         cmocka_unit_test(test_methods_of_a_path_are_listed_over_both_tables),
     };
