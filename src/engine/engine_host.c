@@ -8,6 +8,7 @@
 
 #include "api/api_frame.h"
 #include "base/chrono.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -16,6 +17,7 @@
 #include "engine/engine_out.h"
 #include "engine/engine_stats.h"
 #include "engine/engine_tier.h"
+#include "engine/prep_line.h"
 #include "engine/sched_drop.h"
 #include "engine/sched_look.h"
 #include "engine/sched_trace.h"
@@ -112,27 +114,31 @@ static void host_send_error(struct host *h, uint64_t id, const struct api_error 
     host_send_batch(h, &b);
 }
 
-/* Decodes the request, makes its tokens; what can be answered at once is. */
-static void host_prepare(struct host *h, const struct prompt_model *m, struct host_item *in)
+/* What waits for prep, in its message's own arena. */
+struct host_waiting {
+    struct prep_item item;
+    struct host_item in;
+    struct api_frame *f; /* of a request */
+};
+
+/* Makes a request's tokens; what can be answered at once is. The arena goes with it. */
+static void host_prepare(struct host *h, const struct prompt_model *m, struct host_waiting *w)
 {
-    struct api_message_bytes *msg = &in->message;
-    struct api_frame f;
+    struct api_message_bytes *msg = &w->in.message;
     struct api_error why = {0};
     struct job *j = NULL;
-    if (msg->is_dropped)
-        api_error_set(&why, ERR_MEMORY, NULL, STR(""), "engine: no memory for the request");
-    else if (!m)
+    int64_t at_ns = w->in.at_ns;
+    if (!m)
         api_error_set(&why, ERR_ENGINE, NULL, STR(""), "engine: no model is loaded");
-    else if (!api_frame_read(&f, msg, &why.err))
-        why.code = STR("");
-    else if ((j = prompt_job(&msg->arena, &f.submit)) == NULL)
+    else if ((j = prompt_job(&msg->arena, &w->f->submit)) == NULL)
         api_error_set(&why, ERR_LIMIT, NULL, STR(""), "request: out of its memory");
     if (!j) {
+        struct arena a = msg->arena; /* which w lies in */
         host_send_error(h, msg->id, &why);
-        arena_deinit(&msg->arena);
+        arena_deinit(&a);
         return;
     }
-    j->arrived_ns = in->at_ns;
+    j->arrived_ns = at_ns;
     bool ok = prompt_make(m, j, &why);
     if (ok && !prompt_is_answer(j)) {
         struct host_item out = {.what = HOST_JOB, .job = j};
@@ -148,27 +154,118 @@ static void host_prepare(struct host *h, const struct prompt_model *m, struct ho
     prompt_job_free(j);
 }
 
+static uint64_t host_agent(const struct api_request *rq)
+{
+    return digest_xxh3(rq->agent, digest_xxh3(rq->owner, 0));
+}
+
+/* Decodes a request, so that its agent is known. NULL: it was refused, or there is no memory. */
+static struct host_waiting *host_read_request(struct host *h, struct host_item *in)
+{
+    struct api_message_bytes *msg = &in->message;
+    struct host_waiting *w = ARENA_NEW(&msg->arena, struct host_waiting);
+    struct api_frame *f = ARENA_NEW(&msg->arena, struct api_frame);
+    struct api_error why = {0};
+    bool ok = w && f && !msg->is_dropped;
+    if (!ok)
+        api_error_set(&why, ERR_MEMORY, NULL, STR(""), "engine: no memory for the request");
+    else if (!(ok = api_frame_read(f, msg, &why.err)))
+        why.code = STR("");
+    if (!ok) {
+        host_send_error(h, msg->id, &why);
+        arena_deinit(&msg->arena);
+        engine_beat_prep_remove(&h->beat);
+        return NULL;
+    }
+    w->f = f;
+    w->item = (struct prep_item){.id = msg->id, .agent = host_agent(&f->submit),
+                                 .is_request = true};
+    w->in = *in;
+    return w;
+}
+
+/* What waits of a cancelled request is dropped; false: nothing did. */
+static bool host_drop_waiting(struct host *h, struct prep_line *l, uint64_t id)
+{
+    struct prep_item *item;
+    bool was_there = false;
+    while ((item = prep_line_take(l, id))) {
+        struct host_waiting *w = list_item(item, struct host_waiting, item);
+        struct arena a = w->in.message.arena; /* which w lies in */
+        if (item->is_request)
+            engine_beat_prep_remove(&h->beat);
+        arena_deinit(&a);
+        was_there = true;
+    }
+    return was_there;
+}
+
+/* A word about a request follows it; without memory for it the request does without. */
+static void host_line_up(struct host *h, struct prep_line *l, struct host_item *in)
+{
+    struct host_waiting *w;
+    if (in->message.kind == API_FRAME_SUBMIT) {
+        w = host_read_request(h, in);
+        if (w)
+            prep_line_add(l, &w->item);
+        return;
+    }
+    if (in->message.kind == API_FRAME_CANCEL && host_drop_waiting(h, l, in->message.id)) {
+        arena_deinit(&in->message.arena);
+        return;
+    }
+    w = ARENA_NEW(&in->message.arena, struct host_waiting);
+    if (!w) {
+        arena_deinit(&in->message.arena);
+        return;
+    }
+    w->item = (struct prep_item){.id = in->message.id};
+    w->in = *in;
+    prep_line_add(l, &w->item);
+}
+
+static void host_do_next(struct host *h, struct prep_line *l, const struct prompt_model *m)
+{
+    int64_t begun_ns = host_now();
+    struct prep_item *item = prep_line_next(l, begun_ns);
+    struct host_waiting *w = item ? list_item(item, struct host_waiting, item) : NULL;
+    if (!w)
+        return;
+    if (item->is_request) {
+        uint64_t agent = item->agent;
+        host_prepare(h, m, w);
+        engine_beat_prep_remove(&h->beat);
+        int64_t now_ns = host_now();
+        prep_line_spent(l, agent, now_ns - begun_ns, now_ns);
+        return;
+    }
+    struct host_item in = w->in;
+    if (!thread_queue_push(h->to_engine, &in))
+        arena_deinit(&in.message.arena);
+}
+
 static void *host_run_prep(void *ctx)
 {
     struct host *h = ctx;
     const struct prompt_model *m = NULL;
     struct host_item in;
-    for (;;) {
-        thread_queue_wait(h->to_prep, -1);
+    struct prep_line line;
+    bool is_ended = false;
+    prep_line_init(&line);
+    while (!is_ended || !list_is_empty(&line.waiting)) {
+        if (list_is_empty(&line.waiting))
+            thread_queue_wait(h->to_prep, -1);
         while (thread_queue_pop(h->to_prep, &in)) {
             if (in.what == HOST_END)
-                return NULL;
-            if (in.what == HOST_READY) {
+                is_ended = true;
+            else if (in.what == HOST_READY)
                 m = in.model;
-            } else if (in.message.kind == API_FRAME_SUBMIT) {
-                host_prepare(h, m, &in);
-                engine_beat_prep_remove(&h->beat);
-            } else { /* CANCEL and the like follow their request */
-                if (!thread_queue_push(h->to_engine, &in))
-                    arena_deinit(&in.message.arena);
-            }
+            else
+                host_line_up(h, &line, &in);
         }
+        host_do_next(h, &line, m);
     }
+    return NULL;
 }
 
 /* --- engine thread ------------------------------------------------------------------------- */

@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 
+import anthropic
+import openai
 import pytest
 
 from server import REAL, TINY, Server, serving, wait_until
@@ -360,6 +362,32 @@ def test_max_gen_ends_with_the_partial_text(tmp_path):
         assert text and chunks[-1]["choices"][0]["finish_reason"] == "length"
 
 
+def test_requests_that_are_dear_to_prepare_hold_up_another_agent_by_one_of_them(tmp_path):
+    """Schemas of a thousand bounded numbers, each another one: nearly a second of the one thread
+    that prepares."""
+    def dear(i):
+        numbers = {f"p{k}": {"type": "number", "minimum": k + i / 97, "maximum": k + 99999.654321}
+                   for k in range(1000)}
+        return {"model": model, "max_tokens": 1, "shoal": {"agent": "dear"},
+                "messages": [{"role": "user", "content": "a"}],
+                "response_format": {"type": "json_schema", "json_schema": {
+                    "name": "n", "schema": {"type": "object", "properties": numbers}}}}
+
+    with serving(tmp_path, "-model", REAL) as server:
+        model, path = server.model(), "/v1/chat/completions"
+        ended = []
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            jobs = [pool.submit(lambda i=i: ended.append(server.post(path, dear(i)).status))
+                    for i in range(24)]
+            wait_until(lambda: server.requests() >= 20)
+            assert server.chat(max_tokens=1, shoal={"agent": "desk"}).status == 200
+            before = len(ended)
+            for j in jobs:
+                j.result()
+        assert len(ended) == 24 and set(ended) <= {200, 400}  # 400: more states than are allowed
+        assert before <= 12, before  # in order of arrival it would have been 20 and more
+
+
 # ---------------------------------------------------------------- silence and slow readers
 
 def test_A28_pings_fill_the_silence_of_a_queue(tmp_path):
@@ -375,6 +403,38 @@ def test_A28_pings_fill_the_silence_of_a_queue(tmp_path):
         assert events[-2] == "data: [DONE]"
         assert json.loads(events[-4][6:])["error"]["code"] == "overloaded"
         held.pop().close()
+
+
+def test_A28_the_official_clients_hear_nothing_of_pings(tmp_path):
+    """Queued behind another one, then a long prompt, then text: each with pings in between. A
+    client that gives up after two seconds of silence gets its whole reply."""
+    env = {"SHOAL_LIMITS_PING": "100ms", "SHOAL_LIMITS_DEFER_HEADERS": "200ms"}
+    turn = [{"role": "user", "content": "Count: " + " ".join(map(str, range(500)))}]
+    with serving(tmp_path, "-model", REAL, "-slots", "1", env=env) as server:
+        oai = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=2)
+        ant = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=2)
+        model = server.model()
+
+        def chat():
+            return "".join(c.choices[0].delta.content or "" for c in oai.chat.completions.create(
+                model=model, messages=turn, max_tokens=8, temperature=0, stream=True))
+
+        def message():
+            with ant.messages.stream(model=model, max_tokens=8, messages=turn,
+                                     extra_body={"temperature": 0}) as stream:
+                return "".join(stream.text_stream)
+
+        for say in (chat, message):
+            held = fill(server, 1)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                waits = pool.submit(say)
+                wait_until(lambda: server.requests() == 2)
+                time.sleep(3)
+                held.pop().close()
+                text = waits.result()
+            assert text and text == server.chat(turn[0]["content"], max_tokens=8,
+                                                temperature=0).json()["choices"][0]["message"][
+                                                    "content"]
 
 
 def test_a_slow_reader_holds_only_itself(tmp_path):
