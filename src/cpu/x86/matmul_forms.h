@@ -215,8 +215,8 @@ static void form_join_int16(void *dst, const void *const *rows, size_t columns, 
 
 static void form_int8_product(const struct matmul_args *a)
 {
-    if (a->columns <= TILE_DIRECT && tile_direct[a->type])
-        tile_direct[a->type](a);
+    if (a->columns <= tile_direct_most(a->type))
+        tile_direct_product(a);
     else
         tile_product(a);
 }

@@ -572,7 +572,8 @@ static void tile_run_part(struct tile_job *j, size_t first, size_t last)
 
 /* Panels of activations are as wide as the form says (cpu_kernels_panel): one panel up to the
  * width of a tile, else so wide. As many columns of act_size bytes as fit a part of L2 pass by each
- * row of tiles. */
+ * row of tiles; all of them where codes are decoded from file layout, which takes longer than
+ * activations from L3. */
 static void tile_loops(struct tile_job *j, size_t act_size)
 {
     const struct matmul_args *a = j->a;
@@ -581,6 +582,8 @@ static void tile_loops(struct tile_job *j, size_t act_size)
     size_t blocks = a->in / 32, parts = (blocks + most - 1) / most;
     size_t part = base_align((blocks + parts - 1) / parts, is_k ? 8 : 1); /* whole blocks of 256 */
     size_t pass = base_max(TILE_L2_ACTS / act_size / j->width, 4) * j->width;
+    if (cpu_pack_table[a->type].kind == CPU_PACK_FILE)
+        pass = a->columns;
     size_t passes = (a->columns + pass - 1) / pass;
     pass = ((a->columns + passes - 1) / passes + j->width - 1) / j->width * j->width;
     for (size_t c = 0; c < a->columns; c += pass) {
@@ -595,12 +598,6 @@ static void tile_loops(struct tile_job *j, size_t act_size)
             }
         }
     }
-}
-
-/* The form of a type's int8 activations. */
-static enum cpu_form tile_form(enum qtype t)
-{
-    return quant_table[t].act_block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256;
 }
 
 static void tile_product(const struct matmul_args *a)

@@ -1,7 +1,7 @@
 /* matmul_tile - a few columns times packed weights, int8, one text for every x86 level.
  *
  * Owns:      unpacking of groups; the direct loop: 16 rows at a time, codes go from memory through
- *            registers into the dots, for up to TILE_DIRECT columns.
+ *            registers into the dots, a panel of columns after the other.
  * Not:       more columns, types in file layout (matmul_panel.h), layouts (cpu_pack), what the
  *            float steps are (cpu_codes), instructions (vec).
  * Invariant: a row's float steps run over k ascending, here as in matmul_panel.h: the same bits.
@@ -10,7 +10,7 @@
  *                                                                  --> fma into 16 rows x column
  *
  * Thread:    pool threads; scratch is the worker's.
- * Limits:    TILE_DIRECT columns.
+ * Limits:    TILE_WIDTH columns of a panel.
  */
 #ifndef SHOAL_CPU_X86_MATMUL_TILE_H
 #define SHOAL_CPU_X86_MATMUL_TILE_H
@@ -33,7 +33,6 @@
 #define TILE_WIDTH 4u
 #endif
 #define TILE_ROWS (TILE_GROUPS * 16)
-#define TILE_DIRECT 4u /* columns up to which codes stay in registers */
 
 /* Runs `call` with the constant NC = n, 1 .. most; what is wider is not compiled. */
 #define TILE_CASE(n, most, call)                                                                  \
@@ -410,68 +409,68 @@ VEC_INLINE void tile_direct_k16(const struct matmul_args *a, int nc, int bits, i
 
 static void tile_direct_q4_0(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 4, 3, false))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_32(a, NC, 4, 3, false))
 }
 
 static void tile_direct_q4_1(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 4, 0, false))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_32(a, NC, 4, 0, false))
 }
 
 static void tile_direct_q5_0(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 5, 4, false))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_32(a, NC, 5, 4, false))
 }
 
 static void tile_direct_q5_1(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 5, 0, false))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_32(a, NC, 5, 0, false))
 }
 
 static void tile_direct_q8_0(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, 8, 7, false))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_32(a, NC, 8, 7, false))
 }
 
 static void tile_direct_q4_k(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k32(a, NC, 4))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_k32(a, NC, 4))
 }
 
 static void tile_direct_q5_k(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k32(a, NC, 5))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_k32(a, NC, 5))
 }
 
 static void tile_direct_q6_k(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, 6, 5))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_k16(a, NC, 6, 5))
 }
 
 static void tile_direct_q3_k(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, 4, 2))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_k16(a, NC, 4, 2))
 }
 
 static void tile_direct_q2_k(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, 2, 0))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_k16(a, NC, 2, 0))
 }
 
 static void tile_direct_iq4_nl(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, TILE_VALUES, 7, false))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_32(a, NC, TILE_VALUES, 7, false))
 }
 
 static void tile_direct_mxfp4(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_32(a, NC, TILE_VALUES, 7, true))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_32(a, NC, TILE_VALUES, 7, true))
 }
 
 /* IQ3_XXS, IQ3_S, IQ4_XS: other values, the same layout. */
 static void tile_direct_iq(const struct matmul_args *a)
 {
-    TILE_COLUMNS(a->columns, TILE_DIRECT, tile_direct_k16(a, NC, TILE_VALUES, 7))
+    TILE_COLUMNS(a->columns, TILE_WIDTH, tile_direct_k16(a, NC, TILE_VALUES, 7))
 }
 
 /* NULL: only through panels. */
@@ -485,6 +484,40 @@ static void (*const tile_direct[QTYPE_WEIGHT_COUNT])(const struct matmul_args *a
     [QTYPE_IQ3_XXS] = tile_direct_iq, [QTYPE_IQ3_S] = tile_direct_iq,
     [QTYPE_IQ4_XS] = tile_direct_iq,
 };
+
+/* Up to so many columns codes are unpacked anew for each panel of them: other pipes do it while
+ * the dots run, and there is no way through L1. Fifth bits take longer (NUMBERS 2026-11-30). */
+static size_t tile_direct_most(enum qtype t)
+{
+    if (!tile_direct[t])
+        return 0;
+    if (TILE_GROUPS == 1)
+        return TILE_WIDTH;
+    return cpu_pack_table[t].bits == 5 ? 2 * TILE_WIDTH : 4 * TILE_WIDTH;
+}
+
+/* The form of a type's int8 activations. */
+static enum cpu_form tile_form(enum qtype t)
+{
+    return quant_table[t].act_block == 32 ? CPU_FORM_INT8_32 : CPU_FORM_INT8_256;
+}
+
+/* 16 rows meet all panels before the next ones come from memory. */
+static void tile_direct_product(const struct matmul_args *a)
+{
+    const size_t column_size = cpu_kernels_form_layout(tile_form(a->type), a->in).size;
+    const size_t rows = a->columns <= TILE_WIDTH ? a->row_last - a->row_first : CPU_ROWS;
+    for (size_t row = a->row_first; row < a->row_last; row += rows)
+        for (size_t c = 0; c < a->columns; c += TILE_WIDTH) {
+            struct matmul_args panel = *a;
+            panel.act = (const uint8_t *)a->act + c * column_size;
+            panel.out = a->out + c;
+            panel.columns = base_min(TILE_WIDTH, a->columns - c);
+            panel.row_first = row;
+            panel.row_last = base_min(row + rows, a->row_last);
+            tile_direct[a->type](&panel);
+        }
+}
 
 #endif
 #endif
