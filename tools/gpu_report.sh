@@ -45,7 +45,8 @@ part version 20 "$build/shoal" version
 part conform 300 "$build/tests/gpu/conform_test"
 part "tiny models" 200 "$build/tests/gpu/tiny_gpu_test"
 for run in "8b Q4_K_M 1,8,32,64,128 512" "8b Q4_K_M 8,32,128,256 2048" "8b Q8_0 1,8,32 512" \
-    "8b BF16 1,8,32 512" "8b Q4_K_M 1,8 32768" "30b-a3b Q4_K 1,8,32 512" "20b-oss MXFP4 1,8 512"; do
+    "8b BF16 1,8,32,128 512" "8b Q4_K_M 1,8 32768" "30b-a3b Q4_K 1,8,32 512" \
+    "20b-oss MXFP4 1,8 512"; do
     # shellcheck disable=SC2086 # four words
     set -- $run
     part "decode $1 $2" 60 "$frontier" -backend cuda -shape "$1" -type "$2" -batch "$3" \
@@ -64,11 +65,13 @@ if [ -n "$model" ]; then
 else
     missing="$missing plan, first token (no MODEL),"
 fi
-part memcheck 200 compute-sanitizer --tool memcheck --error-exitcode 3 "$frontier" -backend cuda \
-    -shape 2b -batch 1,16,40 -steps 2 -prefill 300
+for type in Q4_K_M BF16; do
+    part "memcheck $type" 200 compute-sanitizer --tool memcheck --error-exitcode 3 "$frontier" \
+        -backend cuda -shape 2b -type "$type" -batch 1,16,40 -steps 2 -prefill 300
+done
 metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
 part profile 100 ncu --clock-control none --metrics $metrics --csv \
-    -k 'regex:^(one|attend|attn|ops|gemm|matmul)' -s 700 -c 24 \
+    -k 'regex:^(one|wide|chain|attend|attn|ops|gemm|matmul)' -s 700 -c 24 \
     "$frontier" -backend cuda -shape 8b -type Q4_K_M -batch 1 -steps 8
 rm -f "$report.part"
 [ -z "$missing" ] || say "== not run:${missing%,}"
