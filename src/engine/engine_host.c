@@ -63,7 +63,7 @@ struct host {
     struct buf step_out;
     bool is_loaded, is_draining, is_ended;
     int64_t loading_ns, stats_ns;
-    uint64_t stats_step; /* of the last STATS */
+    uint64_t stats_step, stats_mark; /* of the last STATS */
     /* Frame thread. */
     struct api_frame_reader reader;
     int64_t beat_ns;
@@ -386,6 +386,16 @@ static void host_describe(struct host *h, str path, struct arena *a)
     }
 }
 
+/* Another number whenever the figures would be others. */
+static uint64_t host_stats_mark(const struct host *h)
+{
+    struct kv_tier_stats t = {.writes = 0};
+    if (h->tier.tier)
+        kv_tier_stats(h->tier.tier, &t);
+    return h->sched.stats.steps + t.reads + t.writes + t.evictions + t.refused + t.errors +
+           t.bad_sums + t.bad_files;
+}
+
 static void host_stats(struct host *h)
 {
     struct buf b;
@@ -400,6 +410,7 @@ static void host_stats(struct host *h)
     buf_deinit(&b);
     h->stats_ns = host_now();
     h->stats_step = h->sched.stats.steps;
+    h->stats_mark = host_stats_mark(h);
 }
 
 static void host_drop(struct host *h, const struct api_frame *f)
@@ -422,12 +433,14 @@ static void host_look(struct host *h, const struct api_frame *f, struct arena *a
     host_send(h, &answer, false, 0);
 }
 
-/* Unasked, as BEAT: when something was computed since, at most twice a second or before a rest. */
+/* Unasked, as BEAT: when something was computed since, at most twice a second or before a rest. The
+ * disk may write and read in that rest: then twice a second too. */
 static void host_tell_stats(struct host *h, bool is_idle)
 {
-    if (h->stats_step == h->sched.stats.steps && h->stats_ns)
+    bool has_computed = h->stats_step != h->sched.stats.steps || !h->stats_ns;
+    if (!has_computed && h->stats_mark == host_stats_mark(h))
         return;
-    if (is_idle || host_now() - h->stats_ns >= HOST_BEAT_NS)
+    if ((is_idle && has_computed) || host_now() - h->stats_ns >= HOST_BEAT_NS)
         host_stats(h);
 }
 
@@ -523,7 +536,10 @@ static int64_t host_wait_ms(const struct host *h)
     if (!h->is_loaded)
         return -1;
     /* A disk that does not answer wakes nobody. */
-    return sched_tier_is_busy(&h->sched.tier) ? HOST_RESTORE_MS : sched_rest_ms(&h->sched);
+    int64_t rest = sched_tier_is_busy(&h->sched.tier) ? HOST_RESTORE_MS : sched_rest_ms(&h->sched);
+    if (h->stats_mark == host_stats_mark(h) || (rest >= 0 && rest < ENGINE_HOST_BEAT_MS))
+        return rest;
+    return ENGINE_HOST_BEAT_MS;
 }
 
 static void host_close_model(struct host *h)
