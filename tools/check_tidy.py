@@ -409,7 +409,7 @@ def table_rows(name, first):
 def check_records(report, files):
     """Rows of NUMBERS and REGRESSIONS are whole: nothing that a reader needs is left out."""
     if "docs/NUMBERS.md" in files:
-        name, last = "docs/NUMBERS.md", None
+        name, last, seen = "docs/NUMBERS.md", None, set()
         machines = {cells[0] for _, cells in table_rows(name, r"[A-Z]+[0-9]+")}
         for number, cells in table_rows(name, r"20\d\d-\d\d-\d\d"):
             if len(cells) != 8 or not all(cells[:5]) or not cells[6]:
@@ -419,12 +419,21 @@ def check_records(report, files):
                 report.add("record", name, f"{cells[1]} is no machine of the first table", number)
             if last and cells[0] > last:
                 report.add("record", name, "the newest row comes first", number)
+            if tuple(cells[2:4]) in seen:
+                report.add("record", name, "this commit and work have a row already", number)
+            seen.add(tuple(cells[2:4]))
             last = cells[0]
     if "docs/REGRESSIONS.md" in files:
+        seen = set()
         for number, cells in table_rows("docs/REGRESSIONS.md", r"\d+"):
             if len(cells) != 5 or not all(cells):
                 report.add("record", "docs/REGRESSIONS.md",
                            "number, date, symptom, cause and test expected", number)
+            elif cells[2] in seen:
+                report.add("record", "docs/REGRESSIONS.md", "the symptom has a row already",
+                           number)
+            else:
+                seen.add(cells[2])
 
 
 # ---------------------------------------------------------------- tables

@@ -139,7 +139,11 @@ TIDY = [
     ("record", {"docs/NUMBERS.md": NUMBERS + "| 2026-11-30 | Z4 | a | x | `y \\| z` | 1 | 2 | |\n"},
      False),
     ("record", {"docs/NUMBERS.md": NUMBERS + "| 2026-11-29 | Z4 | a | x | `y` | 1 | 2 | |\n"
-                "| 2026-11-30 | Z4 | a | x | `y` | 1 | 2 | |\n"}, True),
+                "| 2026-11-30 | Z4 | b | x | `y` | 1 | 2 | |\n"}, True),
+    ("record", {"docs/NUMBERS.md": NUMBERS + "| 2026-11-30 | Z4 | a | x | `y` | 1 | 2 | |\n"
+                "| 2026-11-30 | Z4 | a | x | `y` | 1 | 3 | |\n"}, True),
+    ("record", {"docs/REGRESSIONS.md": "| 2 | 2026-11-30 | s | c | fix | the test |\n"
+                "| 1 | 2026-11-30 | s | c | fix | the test |\n"}, True),
     ("record", {"docs/REGRESSIONS.md": "| 1 | 2026-11-30 | s | c | the test |\n"}, False),
     ("record", {"docs/REGRESSIONS.md": "| 1 | 2026-11-30 | s | c | fix | the test |\n"}, True),
     ("docs", {"docs/howto/a.md": "see `src/base/none.c`\n"}, True),
