@@ -227,7 +227,7 @@ def test_E24_requests_at_the_moment_of_an_idle_unload_never_fail(models):
 def test_G20_arrivals_of_three_models_are_grouped_into_three_swaps(models):
     with models(SHOAL_ENGINE_MIN_RESIDENCY="0s") as server:
         held = concurrent.futures.ThreadPoolExecutor(9)
-        first = held.submit(complete, server, "llama", max_tokens=800, ignore_eos=True)
+        first = held.submit(complete, server, "llama", max_tokens=1900, ignore_eos=True)
         wait_until(lambda: server.metric("shoal_running") == 1)
         jobs = []
         for letter in "ABAACABC":

@@ -488,6 +488,7 @@ def test_where_pages_lie_is_told_while_a_reply_runs_and_when_the_engine_dies(ser
 
     t = threading.Thread(target=look)
     t.start()
+    wait_until(lambda: seen)
     assert server.chat(max_tokens=200, ignore_eos=True).status == 200
     os.kill(child, signal.SIGKILL)
     t.join()

@@ -64,14 +64,14 @@ def test_G09_G11_G14_an_open_breaker_gets_nothing_and_tells_why(tmp_path):
 
 
 def test_G12_all_cooling_waits_for_the_earliest_within_its_bound(tmp_path):
-    stub, limited = Stub(tmp_path), Stub(tmp_path, "-fault", "retry=3")
+    stub, limited = Stub(tmp_path), Stub(tmp_path, "-fault", "retry=60")
     path = tmp_path / "config.yaml"
     path.write_text(config_of(
         {n: {"kind": "upstream", "dialect": "openai", "model": "x",
              "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", stub), ("b", limited))},
         [{"match": {"model": "back"}, "legs": ["a"]},
          {"match": {"model": "limited"}, "legs": ["b"]}],
-        ["deadlines: {all_open_wait: 1s}", "breaker: {failures: 1, cooldown: 300ms}",
+        ["deadlines: {all_open_wait: 20s}", "breaker: {failures: 1, cooldown: 2s}",
          "probes: {free: false}"]))
     with serving(tmp_path, "-config", str(path)) as server:
         stub.stop()
@@ -79,13 +79,13 @@ def test_G12_all_cooling_waits_for_the_earliest_within_its_bound(tmp_path):
         again = Stub(tmp_path, "-port", str(stub.port))
         start = time.monotonic()
         assert ask(server, "openai", "back", False).status == 200
-        assert 0.1 < time.monotonic() - start < 1
+        assert 0.1 < time.monotonic() - start < 15
         again.stop()
         ask(server, "openai", "limited", False)
         start = time.monotonic()
         r = ask(server, "openai", "limited", False)
-        assert r.status == 429 and time.monotonic() - start < 0.5  # 3 s are more than the bound
-        assert 2 <= int(r.headers["retry-after"]) <= 3
+        assert r.status == 429 and time.monotonic() - start < 15  # 60 s are more than the bound
+        assert 40 <= int(r.headers["retry-after"]) <= 60
     limited.stop()
 
 

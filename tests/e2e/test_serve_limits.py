@@ -377,8 +377,8 @@ def test_requests_that_are_dear_to_prepare_hold_up_another_agent_by_one_of_them(
         model, path = server.model(), "/v1/chat/completions"
         ended = []
         with concurrent.futures.ThreadPoolExecutor(24) as pool:
-            jobs = [pool.submit(lambda i=i: ended.append(server.post(path, dear(i)).status))
-                    for i in range(24)]
+            jobs = [pool.submit(lambda i=i: ended.append(
+                server.post(path, dear(i), timeout=300).status)) for i in range(24)]
             wait_until(lambda: server.requests() >= 20)
             assert server.chat(max_tokens=1, shoal={"agent": "desk"}).status == 200
             before = len(ended)
