@@ -55,6 +55,10 @@ class Stub:
         self.process.communicate(timeout=10)
 
 
+class Listener(http.server.ThreadingHTTPServer):
+    request_queue_size = 128  # by default 5: of many who dial at once some would wait a second
+
+
 class Upstream:
     """An OpenAI or Anthropic upstream of our own: answer(body) yields its events as text; what
     it was asked, and when, is kept."""
@@ -81,7 +85,7 @@ class Upstream:
             def log_message(self, *_):
                 pass
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = Listener(("127.0.0.1", 0), Handler)
         self.port = self.server.server_port
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from legs import (DIALECTS, Upstream, ask, chat_pieces, config_of, read_stream, read_whole)
+from legs import (DIALECTS, QUIET, Upstream, ask, chat_pieces, config_of, read_stream, read_whole)
 from server import serving
 
 TEXT = 'Über 日本 – 😀 and "quoted" \\ back,\n\ttwo lines, é at the end.'
@@ -149,6 +149,10 @@ class Wire(socketserver.StreamRequestHandler):
             pass  # who has the end need not take more
 
 
+class Wires(socketserver.ThreadingTCPServer):
+    daemon_threads, request_queue_size = True, 128  # as legs.Listener
+
+
 def rest_of(body):
     last = body["messages"][-1]
     said = last["content"] if last["role"] == "assistant" else ""
@@ -159,8 +163,7 @@ def rest_of(body):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("bytes")
-    wire = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Wire)
-    wire.daemon_threads = True
+    wire = Wires(("127.0.0.1", 0), Wire)
     threading.Thread(target=wire.serve_forever, daemon=True).start()
     desk = Upstream(rest_of)
     odd = {d: {"kind": "upstream", "dialect": d, "deadlines": {"first_token": "30s"},
@@ -171,7 +174,7 @@ def server(tmp_path_factory):
                          "url": f"http://127.0.0.1:{desk.port}"}},
         [*({"match": {"model": f"{d}/*", "agent": "alone"}, "legs": [d]} for d in DIALECTS),
          *({"match": {"model": f"{d}/*"}, "legs": [d, "desk"]} for d in DIALECTS)],
-        ["probes: {free: false}", "breaker: {failures: 1000, min_requests: 100000}"]))
+        QUIET))
     with serving(home, "-config", str(path)) as running:
         yield running
     wire.shutdown()
