@@ -153,7 +153,7 @@ def test_several_references_are_all_tried(pull, store, hub):
 
 
 def test_f01_three_pulls_of_one_model_make_one_transfer(home, hub, store):
-    hub.rate = 200_000
+    hub.rate = 50_000
     runs = [start(home, hub, "o/r") for _ in range(3)]
     outs = [r.communicate(timeout=60) for r in runs]
     assert [r.returncode for r in runs] == [0, 0, 0], outs
@@ -164,11 +164,11 @@ def test_f01_three_pulls_of_one_model_make_one_transfer(home, hub, store):
 
 
 def test_f01_a_waiting_pull_takes_over_when_the_first_dies(home, hub, store):
-    hub.rate = 300_000
-    first = start(home, hub, "o/r")
-    time.sleep(0.5)
+    hub.rate = 100_000
+    first = start(home, hub, "-connections", "1", "o/r")  # piece after piece: nine are to come
+    wait_for_marks(store, 1)
     second = start(home, hub, "o/r")
-    time.sleep(0.5)
+    assert b"another pull fetches it" in second.stderr.readline()
     first.kill()
     first.communicate()
     hub.rate = 0
@@ -760,8 +760,12 @@ def test_a_power_cut_that_drops_unsynced_bytes_is_survived(home, hub, store, tmp
     hub.rate = 2_000_000
     kept = 0
     for _ in range(12):
+        seen, end = len(hub.asked("cdn")), time.monotonic() + 10
         run = start(home, hub, "o/r", LD_PRELOAD=str(shim), NOSYNC_LOG=str(log))
-        time.sleep(rng.uniform(0.05, 0.3))
+        while len(hub.asked("cdn")) == seen and run.poll() is None:  # on a slow machine too
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.25))
         run.kill()
         run.communicate()
         if log.exists():
@@ -789,8 +793,9 @@ def test_on_a_terminal_one_line_shows_rate_and_time(home, hub, store):
     run = start(home, hub, "o/r", stderr=side, TERM="xterm", COLUMNS="200")
     os.close(side)
     seen = b""
-    end = time.monotonic() + 3
-    while time.monotonic() < end:
+    line = rb"m\.Q4_K_M\.gguf +\d+ %  \d+\.\d / 640\.8 KB  \d+\.\d KB/s  \d+s"
+    end = time.monotonic() + 20
+    while time.monotonic() < end and not re.search(line, seen):
         if select.select([main], [], [], 0.1)[0]:
             try:
                 seen += os.read(main, 65536)
@@ -800,8 +805,7 @@ def test_on_a_terminal_one_line_shows_rate_and_time(home, hub, store):
     run.communicate(timeout=10)
     os.close(main)
     assert b"\r" in seen
-    assert re.search(rb"m\.Q4_K_M\.gguf +\d+ %  \d+\.\d / 640\.8 KB  \d+\.\d KB/s  \d+s",
-                     seen), seen
+    assert re.search(line, seen), seen
 
 
 def test_elsewhere_progress_is_a_line_now_and_then(pull, hub, store):
