@@ -290,11 +290,16 @@ static void test_a_file_that_cannot_be_loaded_fails_all_that_wait_and_fast_then(
         assert_string_equal(clients[i].code, "load_failed");
         assert_non_null(strstr(clients[i].why.err.text, "garbage"));
     }
-    int64_t begin_ms = loop_ms();
-    ask(2, API_KIND_COMPLETE, "garbage");
-    turn_until(&clients[2].is_done);
-    assert_string_equal(clients[2].code, "load_failed");
-    assert_true(loop_ms() - begin_ms < 50); /* no child was started */
+    int64_t least_ms = INT64_MAX;
+    for (uint32_t i = 0; i < 5; i++) { /* the least of five: other work may delay one of them */
+        int64_t begin_ms = loop_ms();
+        ask(2, API_KIND_COMPLETE, "garbage");
+        turn_until(&clients[2].is_done);
+        assert_string_equal(clients[2].code, "load_failed");
+        int64_t took_ms = loop_ms() - begin_ms;
+        least_ms = took_ms < least_ms ? took_ms : least_ms;
+    }
+    assert_true(least_ms < 50); /* no child was started */
     finish(ask(3, API_KIND_COMPLETE, "llama"));
     close_leg();
 }

@@ -49,6 +49,15 @@ class Runner(unittest.TestCase):
         os.chmod(path, 0o755)
         return path
 
+    def held(self):
+        """A FIFO: it ends when nobody holds it any more, and with it the wait of who reads it."""
+        path = os.path.join(self.folder, "held")
+        os.mkfifo(path)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, fd)
+        os.set_blocking(fd, True)
+        return path, fd
+
     def expect(self, lines, code, wanted):
         self.assertEqual(lines[-1], wanted, "\n".join(lines))
         self.assertEqual(code != 0, not wanted.endswith(" 0 failed"))
@@ -80,23 +89,26 @@ class Runner(unittest.TestCase):
         self.assertIn("none: cannot be run: No such file or directory", lines[0])
 
     def test_what_a_program_left_running_is_ended(self):
-        mark = os.path.join(self.folder, "mark")
-        run("-build", self.folder,
-            self.program(f"(sleep 2; touch {mark}) >/dev/null 2>&1 &\necho '1 passed, 0 failed'"))
-        subprocess.run(["sleep", "2.5"], check=True)
+        mark, (held, fd) = os.path.join(self.folder, "mark"), self.held()
+        lines, code = run("-build", self.folder, self.program(
+            f"exec 9>{held}\n(sleep 20; touch {mark}) >/dev/null 2>&1 &\n"
+            "echo '1 passed, 0 failed'"))
+        self.expect(lines, code, "1 passed, 0 failed")
+        self.assertEqual(os.read(fd, 1), b"")
         self.assertFalse(os.path.exists(mark))
 
     def test_what_runs_is_ended_with_the_runner(self):
-        begun, mark = (os.path.join(self.folder, name) for name in ("begun", "mark"))
-        program = self.program(f"touch {begun}; sleep 2; touch {mark}; echo '1 passed, 0 failed'")
+        mark, (held, fd) = os.path.join(self.folder, "mark"), self.held()
+        program = self.program(f"exec 9>{held}; echo >&9; sleep 20; touch {mark}; "
+                               "echo '1 passed, 0 failed'")
         runner = subprocess.Popen(
             [sys.executable, os.path.join(ROOT, "tests/run.py"), "-build", self.folder, program],
             stdout=subprocess.DEVNULL)
-        while runner.poll() is None and not os.path.exists(begun):
+        while runner.poll() is None and not os.read(fd, 1):  # nobody holds it yet
             time.sleep(0.01)
         runner.terminate()
         self.assertEqual(runner.wait(), 128 + 15)
-        time.sleep(2.2)
+        self.assertEqual(os.read(fd, 1), b"")
         self.assertFalse(os.path.exists(mark))
 
     def test_the_tier_reaches_programs_and_sanitizer_builds_have_their_own(self):

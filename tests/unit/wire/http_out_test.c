@@ -43,10 +43,11 @@ static void on_write(struct bufferevent *bev, void *ctx)
 /* Packets keep their borders: each read is one send. */
 static void end_open(struct end *t, int type, bool is_direct)
 {
-    int fds[2];
+    int fds[2], size = 1 << 16;
     struct err e;
     *t = (struct end){.base = event_base_new()};
     assert_int_equal(socketpair(AF_UNIX, type | SOCK_NONBLOCK, 0, fds), 0);
+    assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
     t->peer = fds[1];
     assert_true(http_out_set_open(&t->set, t->base, &e));
     struct bufferevent *bev = bufferevent_socket_new(t->base, fds[0], BEV_OPT_CLOSE_ON_FREE);
