@@ -154,7 +154,7 @@ def main():
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
     if options.timeout is None:
-        options.timeout = {"quick": 60, "full": 600, "long": 6 * 3600}[options.tier]
+        options.timeout = {"quick": 60, "full": 1800, "long": 6 * 3600}[options.tier]
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_all)
