@@ -352,7 +352,7 @@ static void tell_text(struct dialect_client_state *st, uint32_t choice, enum api
     uint32_t texts = st->told.texts;
     if (t->logprobs_count)
         st->told.is_more = true;
-    else if (t->text.len)
+    else
         st->told = (struct dialect_client_told){.choice = choice, .kind = kind, .text = t->text,
                                                 .texts = texts + 1,
                                                 .is_more = st->told.is_more};
@@ -362,8 +362,8 @@ void dialect_hear_text(struct dialect_client_state *st, uint32_t choice, enum ap
                        const struct api_text *t)
 {
     struct api_text text = *t;
-    if (st->is_over)
-        return;
+    if (st->is_over || (t->text.len == 0 && t->logprobs_count == 0))
+        return; /* a field that is absent or empty: no other kind of text begins */
     tell_text(st, choice, kind, t);
     if (st->echo.is_on && !hear_echo(st, choice, kind, &text))
         return;

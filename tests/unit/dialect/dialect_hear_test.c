@@ -136,6 +136,18 @@ static void reader_init(struct reader *r, const char *dialect, const struct api_
     r->sse.ctx = r;
 }
 
+/* Of a request that was begun elsewhere. */
+static void reader_resume(struct reader *r, const char *dialect, const struct api_request *rq,
+                          enum dialect_continue how, struct heard *h)
+{
+    const struct dialect *d = dialect_of(str_of(dialect));
+    reader_init(r, dialect, rq, h);
+    dialect_client_deinit(r->st);
+    memset(r->st, 0, d->client->state_size);
+    r->leg.how = how;
+    dialect_client_init(r->st, d, &r->leg, rq, (struct api_sink){heard_batch, h});
+}
+
 static void reader_deinit(struct reader *r)
 {
     sse_deinit(&r->sse);
@@ -352,12 +364,7 @@ static void goes_on_inside(size_t k, const char *begun, const char *rest)
     play_usage(&p);
     play_done(&p, 0, API_DONE_CALLS);
     heard_init(&got, &asked.rq);
-    reader_init(&r, protocols[k].name, &asked.rq, &got);
-    dialect_client_deinit(r.st);
-    memset(r.st, 0, dialect_of(str_of(protocols[k].name))->client->state_size);
-    r.leg.how = DIALECT_CONTINUE_SHOAL;
-    dialect_client_init(r.st, dialect_of(str_of(protocols[k].name)), &r.leg, &asked.rq,
-                        (struct api_sink){heard_batch, &got});
+    reader_resume(&r, protocols[k].name, &asked.rq, DIALECT_CONTINUE_SHOAL, &got);
     reader_feed(&r, buf_view(&p.out));
     if (r.bad || r.has_failed)
         fail_msg("%s: %s", protocols[k].name, r.e.err.text);
@@ -423,6 +430,61 @@ static void test_another_maker_s_upstream_is_not_asked_to_go_on_inside_a_call(vo
         part.is_open = true;
         assert_false(d->client->can_continue(&rows[i].leg, &rq));
     }
+}
+
+/* ---- Another maker's upstream begins anew ---- */
+
+static void begins_anew(const char *target, const char *dialect, enum dialect_continue how,
+                        bool thinks, size_t step)
+{
+    static const char said[] =
+        "One day the fox went out, and saw a hen that sat on a wall by the road.";
+    static const char rest[] = " It spoke.";
+    struct api_part part = {.kind = API_PART_TEXT, .text = str_of(said)};
+    const struct api_partial partial = {
+        .message = {.role = API_ROLE_ASSISTANT, .parts = &part, .parts_count = 1}};
+    const struct api_resume resume = {.partials = &partial, .partials_count = 1};
+    struct play asked = {0}, p = {0};
+    struct reader r;
+    struct heard got;
+    char all[sizeof said + sizeof rest];
+    snprintf(all, sizeof all, "%s%s", said, rest);
+    play_ok(&asked, target, "{\"model\":\"m\",\"max_tokens\":9,\"stream\":true,\"messages\":[{"
+                            "\"role\":\"user\",\"content\":\"x\"}]}");
+    play_ok(&p, target, "{\"model\":\"m\",\"max_tokens\":9,\"stream\":true,\"messages\":[{"
+                        "\"role\":\"user\",\"content\":\"x\"}]}");
+    asked.rq.resume = &resume;
+    play_started(&p);
+    if (thinks)
+        play_think(&p, "hm");
+    for (size_t at = 0; at < strlen(all); at += step)
+        play_text(&p, 0, API_EVENT_CONTENT, str_sub(str_of(all), at, step));
+    play_usage(&p);
+    play_done(&p, 0, API_DONE_EOS);
+    heard_init(&got, &asked.rq);
+    reader_resume(&r, dialect, &asked.rq, how, &got);
+    reader_feed(&r, buf_view(&p.out));
+    if (r.bad || r.has_failed)
+        fail_msg("%s: %s", dialect, r.e.err.text);
+    if (!str_eq_z(buf_view(&got.content), thinks ? all : rest))
+        fail_msg("%s, %zu bytes at once: %.*s", dialect, step, STR_ARG(buf_view(&got.content)));
+    assert_true(got.dones == 1 && got.done[0].reason == API_DONE_EOS);
+    reader_deinit(&r);
+    heard_deinit(&got);
+    play_end(&p);
+    play_end(&asked);
+}
+
+/* Each event of theirs has fields beside the text that are empty: they are no other text. */
+static void test_what_an_upstream_repeats_from_the_start_is_not_told_again(void **state)
+{
+    (void)state;
+    for (int thinks = 0; thinks < 2; thinks++)
+        for (size_t step = 1; step < 90; step++) {
+            begins_anew("POST /v1/chat/completions", "openai_chat",
+                        DIALECT_CONTINUE_FINAL_MESSAGE, thinks, step);
+            begins_anew("POST /v1/messages", "anthropic", DIALECT_CONTINUE_PREFILL, thinks, step);
+        }
 }
 
 /* ---- Words of other makers ---- */
@@ -694,6 +756,7 @@ int main(void)
         cmocka_unit_test(test_another_shoal_says_only_the_rest_of_an_open_call),
         cmocka_unit_test(test_calls_that_are_told_whole_only_are_not_gone_on_in),
         cmocka_unit_test(test_another_maker_s_upstream_is_not_asked_to_go_on_inside_a_call),
+        cmocka_unit_test(test_what_an_upstream_repeats_from_the_start_is_not_told_again),
         cmocka_unit_test(test_what_upstreams_of_other_makers_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
