@@ -82,8 +82,7 @@ struct play_wrong {
     const char *target, *body, *error;
     enum err_code code;
 };
-/* Each body is refused with a sentence that begins like this, and its path, where neither tools nor
- * thinking nor schemas are built. */
+/* Each body is refused with a sentence that begins like this, and its path. */
 static inline void play_refuse(const struct play_wrong *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
