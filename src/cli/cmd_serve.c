@@ -28,6 +28,7 @@
 #define CMD_SERVE_QUEUE_MAX 65536u /* the most that limits.queue may be; exchange holds to it */
 #define CMD_SERVE_RUNNING_MAX 4096 /* more sequences than any model runs at once */
 #define CMD_SERVE_REPORT_MAX 65536
+#define CMD_SERVE_BANNER_MAX ((size_t)4 << 20) /* legs and routes of a file of 1 MiB */
 
 struct cmd_serve {
     const struct cmd_context *c;
@@ -181,7 +182,7 @@ static bool cmd_serve_banner(const struct cmd_serve *s, bool is_dry, struct err 
         .c = s->c, .models = s->preload, .models_count = s->preload_count,
         .legs = &s->legs_config, .load = &load, .addresses = s->addresses,
         .addresses_count = s->addresses_count, .is_dry = is_dry, .has_tls = s->options.tls};
-    buf_init(&out, CMD_SERVE_REPORT_MAX);
+    buf_init(&out, CMD_SERVE_BANNER_MAX);
     bool ok = serve_banner_add(&out, &b, e);
     if (ok)
         fwrite(out.p, 1, out.len, stdout);
