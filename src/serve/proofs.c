@@ -14,7 +14,7 @@ struct proofs_run {
     struct api_request rq;
     struct api_input input;
     bool has_token;
-    char model[256];
+    char model[];
 };
 
 void proofs_init(struct proofs *p, struct loop *loop, struct models_leg *models)
@@ -88,7 +88,7 @@ static void proofs_on_batch(void *ctx, const struct api_batch *b)
  * that the weights are read. */
 static void proofs_fill(struct proofs_run *r, str model)
 {
-    snprintf(r->model, sizeof r->model, "%.*s", STR_ARG(model));
+    snprintf(r->model, model.len + 1, "%.*s", STR_ARG(model));
     r->input.text = STR("a");
     api_request_init(&r->rq);
     r->rq.id = PROOFS_ID + r->set->ids++;
@@ -107,7 +107,7 @@ static struct proofs_run *proofs_begin(struct proofs *p, str model)
 {
     struct api_provider local = models_leg_provider(p->models);
     struct api_error e = {0};
-    struct proofs_run *r = calloc(1, sizeof *r);
+    struct proofs_run *r = calloc(1, sizeof *r + model.len + 1);
     if (!r)
         return NULL;
     r->set = p;
