@@ -184,23 +184,21 @@ static struct host_waiting *host_read_request(struct host *h, struct host_item *
     return w;
 }
 
-/* What waits of a cancelled request is dropped; false: nothing did. */
-static bool host_drop_waiting(struct host *h, struct prep_line *l, uint64_t id)
+/* A cancelled request that waits, and what was said of it. */
+static void host_drop_waiting(struct host *h, struct prep_line *l, uint64_t id)
 {
     struct prep_item *item;
-    bool was_there = false;
     while ((item = prep_line_take(l, id))) {
         struct host_waiting *w = list_item(item, struct host_waiting, item);
         struct arena a = w->in.message.arena; /* which w lies in */
         if (item->is_request)
             engine_beat_prep_remove(&h->beat);
         arena_deinit(&a);
-        was_there = true;
     }
-    return was_there;
 }
 
-/* A word about a request follows it; without memory for it the request does without. */
+/* A word about a request follows it; without memory for it the request does without. A CANCEL of
+ * one that is prepared goes on to the engine, whose copy may have come before the request. */
 static void host_line_up(struct host *h, struct prep_line *l, struct host_item *in)
 {
     struct host_waiting *w;
@@ -210,7 +208,8 @@ static void host_line_up(struct host *h, struct prep_line *l, struct host_item *
             prep_line_add(l, &w->item);
         return;
     }
-    if (in->message.kind == API_FRAME_CANCEL && host_drop_waiting(h, l, in->message.id)) {
+    if (in->message.kind == API_FRAME_CANCEL && prep_line_has(l, in->message.id)) {
+        host_drop_waiting(h, l, in->message.id);
         arena_deinit(&in->message.arena);
         return;
     }

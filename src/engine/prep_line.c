@@ -37,13 +37,11 @@ static int64_t prep_line_had(struct prep_line *l, uint64_t agent, int64_t now_ns
     return a->spent_ns;
 }
 
-static bool prep_line_waits(const struct prep_line *l, const struct prep_item *word)
+bool prep_line_has(const struct prep_line *l, uint64_t id)
 {
     list_each (link, &l->waiting) {
         const struct prep_item *at = list_item(link, struct prep_item, link);
-        if (at == word)
-            return false;
-        if (at->is_request && at->id == word->id)
+        if (at->is_request && at->id == id)
             return true;
     }
     return false;
@@ -55,7 +53,7 @@ struct prep_item *prep_line_next(struct prep_line *l, int64_t now_ns)
     int64_t least = 0;
     list_each (link, &l->waiting) {
         struct prep_item *at = list_item(link, struct prep_item, link);
-        if (!at->is_request && prep_line_waits(l, at))
+        if (!at->is_request && prep_line_has(l, at->id))
             continue;
         int64_t had = at->is_request ? prep_line_had(l, at->agent, now_ns) : -1;
         if (!best || had < least) {

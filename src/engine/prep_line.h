@@ -41,6 +41,8 @@ struct prep_line {
 
 void prep_line_init(struct prep_line *l);
 void prep_line_add(struct prep_line *l, struct prep_item *item);
+/* Whether the request itself waits; words about one that has left the line may. */
+bool prep_line_has(const struct prep_line *l, uint64_t id);
 /* Off the line; NULL: empty. */
 struct prep_item *prep_line_next(struct prep_line *l, int64_t now_ns);
 /* Its owner took so long to prepare. */

@@ -106,6 +106,19 @@ static void test_a_cancelled_request_leaves_with_all_that_was_said_of_it(void **
     assert_null(prep_line_next(&line, 0));
 }
 
+static void test_a_word_alone_is_no_request_that_a_cancel_could_drop(void **state)
+{
+    (void)state;
+    add(0, 1, 7);
+    add(1, 2, 7);
+    assert_true(prep_line_has(&line, 1));
+    assert_int_equal(next(0, 500), 1);
+    add(2, 1, 0); /* HOLD: came while 1 was prepared */
+    assert_false(prep_line_has(&line, 1));
+    assert_true(prep_line_has(&line, 2));
+    assert_false(prep_line_has(&line, 3));
+}
+
 static void test_more_agents_than_are_remembered_displace_the_idle_ones(void **state)
 {
     (void)state;
@@ -129,6 +142,8 @@ int main(void)
         cmocka_unit_test_setup(test_a_word_about_a_request_comes_after_it, setup),
         cmocka_unit_test_setup(
             test_a_cancelled_request_leaves_with_all_that_was_said_of_it, setup),
+        cmocka_unit_test_setup(
+            test_a_word_alone_is_no_request_that_a_cancel_could_drop, setup),
         cmocka_unit_test_setup(
             test_more_agents_than_are_remembered_displace_the_idle_ones, setup),
     };
