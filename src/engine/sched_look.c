@@ -134,7 +134,8 @@ static void sched_look_search(const struct sched_look *x)
         str key = str_view(kv_trie_key(t, i), sizeof(struct kv_key));
         uint32_t k = (uint32_t)map_value(&wanted, key, UINT32_MAX);
         for (; k != UINT32_MAX; k = x->all[k].same)
-            x->all[k].node = i;
+            if (x->all[k].depth == n->depth) /* what a file says of it need not be true */
+                x->all[k].node = i;
     }
     map_deinit(&wanted);
 }

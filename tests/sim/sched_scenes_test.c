@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/sched_look.h"
 #include "sim_world.h"
 
 static void open_scene(uint32_t window, uint32_t rows_max, uint32_t pages)
@@ -409,6 +410,46 @@ static void run_idle(void)
     vocab_free(sim.vocab);
 }
 
+/* Where a prefix lies is told to who has its key and its length. A length that a file made up leads
+ * nowhere: not to another place, not past the root. */
+static void run_look_of(uint32_t window)
+{
+    struct api_prefix asked[7];
+    struct arena a;
+    str places = STR("");
+    open_scene(window, 64, 1200);
+    sim.clients_count = 1;
+    ask_for(&sim.clients[0], 1, 200, 1);
+    sim.clients[0].rq.kind = API_KIND_PREFILL;
+    sim_submit(&sim.clients[0]);
+    while (!sim_all_over())
+        step_ms();
+    const struct api_prefix own = sim.clients[0].usage.prefix;
+    expect(own.pages == 200 / KV_PAGE_TOKENS, "pages that are told", own.pages, 0);
+    const uint32_t pages[countof(asked)] = {own.pages, own.pages + 1, own.pages - 1, 32, 33, 0,
+                                            own.pages};
+    for (uint32_t i = 0; i < countof(asked); i++) {
+        asked[i] = own;
+        asked[i].pages = pages[i];
+    }
+    asked[6].key[0] ^= 1;
+    arena_init(&a, 1u << 20);
+    expect(sched_look(&sim.sched, asked, countof(asked), &a, &places), "no memory", 0, 0);
+    expect(places.len == countof(asked), "places", (int64_t)places.len, 0);
+    for (uint32_t i = 0; i < countof(asked); i++)
+        expect(places.p[i] == (i ? API_PLACE_NOWHERE : API_PLACE_DEVICE), "place of row", i,
+               places.p[i]);
+    arena_deinit(&a);
+    sim_close();
+    vocab_free(sim.vocab);
+}
+
+static void run_look(void)
+{
+    run_look_of(0);
+    run_look_of(100);
+}
+
 /* 40 agents whose later layers see 100 tokens. */
 static void run_agents_of_a_window(void) { run_agents(100); }
 static void run_agents_of_whole_layers(void) { run_agents(0); }
@@ -429,6 +470,7 @@ int main(void)
          test_E26_small_requests_do_not_wait_for_a_large_one},
         {"the tier rests beside a reply", run_tier_rests},
         {"the tier hurries for many who wait", run_tier_hurries},
+        {"a prefix is found under its key and length", run_look},
     };
     for (size_t i = 0; i < countof(scenes); i++) {
         printf("%s\n", scenes[i].name); /* before: a failure names it */
