@@ -14,6 +14,7 @@ struct run_repl {
     EditLine *edit;
     History *history;
     const char *history_path;
+    int fd; /* of the terminal's input */
     struct loop_watch input;
     bool is_readable, is_more; /* is_more: inside triple quotes */
     struct buf text;
@@ -46,7 +47,7 @@ static int run_repl_getc(EditLine *edit, wchar_t *out)
                 return -1;
             }
         }
-        ssize_t n = read(STDIN_FILENO, &bytes[len], 1);
+        ssize_t n = read(r->fd, &bytes[len], 1);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n <= 0)
@@ -221,8 +222,19 @@ static void run_repl_save_history(struct run_repl *r)
         close(fd);
 }
 
+/* The terminal, opened once more so that reading does not wait: Ctrl-C drops what was typed also
+ * between our being told of it and our read, which would then sleep until the next key. Our stdin
+ * itself stays as it is, others read from it too. A terminal of another user (after su) cannot be
+ * opened; there that may happen. */
+static int run_repl_open_input(void)
+{
+    int fd = open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd < 0 ? STDIN_FILENO : fd;
+}
+
 static bool run_repl_open(struct run_repl *r, struct err *e)
 {
+    r->fd = run_repl_open_input();
     setlocale(LC_CTYPE, "C.UTF-8");
     buf_init(&r->text, RUN_REPL_INPUT_MAX);
     r->edit = el_init("shoal", stdin, stdout, stderr);
@@ -237,8 +249,7 @@ static bool run_repl_open(struct run_repl *r, struct err *e)
     el_set(r->edit, EL_HIST, history, r->history);
     el_set(r->edit, EL_GETCFN, run_repl_getc);
     el_source(r->edit, NULL);
-    return loop_watch_open(&r->input, run_local_loop(r->local), STDIN_FILENO, run_repl_on_input, r,
-                           e);
+    return loop_watch_open(&r->input, run_local_loop(r->local), r->fd, run_repl_on_input, r, e);
 }
 
 bool run_repl(struct run_local *local, const char *history_path, struct err *e)
@@ -250,6 +261,8 @@ bool run_repl(struct run_local *local, const char *history_path, struct err *e)
         run_repl_save_history(&r);
     }
     loop_watch_close(&r.input);
+    if (r.fd != STDIN_FILENO)
+        close(r.fd);
     if (r.edit)
         el_end(r.edit);
     if (r.history)
