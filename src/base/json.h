@@ -113,6 +113,7 @@ void json_put_bool(struct json_writer *w, bool v);
 void json_put_null(struct json_writer *w);
 /* A key and its value; an empty text: null. */
 void json_put_key_text(struct json_writer *w, const char *key, str text);
+void json_put_key_bool(struct json_writer *w, const char *key, bool v);
 void json_put_key_i64(struct json_writer *w, const char *key, int64_t v);
 void json_put_key_u64(struct json_writer *w, const char *key, uint64_t v);
 void json_put_raw(struct json_writer *w, str json); /* a complete value, not checked */

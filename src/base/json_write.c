@@ -135,6 +135,12 @@ void json_put_key_text(struct json_writer *w, const char *key, str text)
         json_put_null(w);
 }
 
+void json_put_key_bool(struct json_writer *w, const char *key, bool v)
+{
+    json_key_z(w, key);
+    json_put_bool(w, v);
+}
+
 void json_put_key_i64(struct json_writer *w, const char *key, int64_t v)
 {
     json_key_z(w, key);

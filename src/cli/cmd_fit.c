@@ -271,12 +271,6 @@ static void fit_add_text(struct buf *out, const struct fit *f)
 
 /* --- JSON --- */
 
-static void fit_key_u64(struct json_writer *w, const char *key, uint64_t v)
-{
-    json_key_z(w, key);
-    json_put_u64(w, v);
-}
-
 /* null: not measured. */
 static void fit_key_rate(struct json_writer *w, const char *key, double v)
 {
@@ -299,15 +293,15 @@ static void fit_put_machine(struct json_writer *w, const struct fit *f)
     json_key_z(w, "machine");
     json_open_object(w);
     fit_key_text(w, "cpu", m->model);
-    fit_key_u64(w, "cpus", m->cpus);
-    fit_key_u64(w, "cpus_online", m->cpus_online);
+    json_put_key_u64(w, "cpus", m->cpus);
+    json_put_key_u64(w, "cpus_online", m->cpus_online);
     fit_key_text(w, "level", machine_level_name(m->level));
-    fit_key_u64(w, "numa_nodes", m->nodes);
-    fit_key_u64(w, "ram_total", m->ram_total);
-    fit_key_u64(w, "ram_available", m->ram_available);
-    fit_key_u64(w, "ram_limit", m->ram_limit);
-    fit_key_u64(w, "ram_budget", f->s.ram);
-    fit_key_u64(w, "vram_budget", f->s.vram);
+    json_put_key_u64(w, "numa_nodes", m->nodes);
+    json_put_key_u64(w, "ram_total", m->ram_total);
+    json_put_key_u64(w, "ram_available", m->ram_available);
+    json_put_key_u64(w, "ram_limit", m->ram_limit);
+    json_put_key_u64(w, "ram_budget", f->s.ram);
+    json_put_key_u64(w, "vram_budget", f->s.vram);
     fit_key_rate(w, "bandwidth_gb_s", f->has_probe ? f->probe.gb_s : 0);
     fit_key_rate(w, "int8_gops", f->has_probe ? f->int8_gops : 0);
     json_key_z(w, "gpu");
@@ -315,8 +309,8 @@ static void fit_put_machine(struct json_writer *w, const struct fit *f)
         json_put_text_z(w, f->s.gpu.name);
     else
         json_put_null(w);
-    fit_key_u64(w, "vram_total", f->s.gpu.memory_total);
-    fit_key_u64(w, "vram_free", f->s.gpu.memory_free);
+    json_put_key_u64(w, "vram_total", f->s.gpu.memory_total);
+    json_put_key_u64(w, "vram_free", f->s.gpu.memory_free);
     json_close_object(w);
 }
 
@@ -329,8 +323,8 @@ static void fit_put_ladder(struct json_writer *w, const struct fit *f)
         json_open_object(w);
         fit_key_text(w, "name", r->model->name);
         fit_key_text(w, "repo", r->model->repo);
-        fit_key_u64(w, "weights", r->weights);
-        fit_key_u64(w, "need", r->need);
+        json_put_key_u64(w, "weights", r->weights);
+        json_put_key_u64(w, "need", r->need);
         fit_key_text(w, "in_ram", sizing_verdict_name(r->ram));
         fit_key_text(w, "in_vram", sizing_verdict_name(r->vram));
         fit_key_rate(w, "tokens_s", r->tokens_s);
@@ -359,8 +353,8 @@ static void fit_put(struct buf *out, const struct fit *f)
         json_open_object(&w);
         json_key_z(&w, "name");
         json_put_text(&w, x->name);
-        fit_key_u64(&w, "weights", x->weights);
-        fit_key_u64(&w, "need", x->need);
+        json_put_key_u64(&w, "weights", x->weights);
+        json_put_key_u64(&w, "need", x->need);
         fit_key_text(&w, "in_ram", sizing_verdict_name(x->ram));
         fit_key_text(&w, "in_vram", sizing_verdict_name(x->vram));
         fit_key_rate(&w, "tokens_s", x->tokens_s);

@@ -35,18 +35,6 @@ static void load_dialect_put_messages(struct json_writer *w, const struct load_b
     json_close_array(w);
 }
 
-static void load_dialect_put_number(struct json_writer *w, const char *key, uint64_t v)
-{
-    json_key_z(w, key);
-    json_put_u64(w, v);
-}
-
-static void load_dialect_put_bool(struct json_writer *w, const char *key, bool v)
-{
-    json_key_z(w, key);
-    json_put_bool(w, v);
-}
-
 static void load_dialect_put_model(struct json_writer *w, str model)
 {
     json_key_z(w, "model");
@@ -81,13 +69,13 @@ static bool load_dialect_read_error(struct load_call *call, struct json event)
 /* ignore_eos: vLLM's and llama.cpp's word; replies of one length are the same work for all. */
 static void load_dialect_put_openai(struct json_writer *w, const struct load_body *b)
 {
-    load_dialect_put_number(w, "max_tokens", b->out);
-    load_dialect_put_number(w, "temperature", 0);
-    load_dialect_put_bool(w, "stream", true);
+    json_put_key_u64(w, "max_tokens", b->out);
+    json_put_key_u64(w, "temperature", 0);
+    json_put_key_bool(w, "stream", true);
     json_key_z(w, "stream_options");
     json_put_raw(w, STR("{\"include_usage\":true}"));
     if (!b->wants_json)
-        load_dialect_put_bool(w, "ignore_eos", true);
+        json_put_key_bool(w, "ignore_eos", true);
 }
 
 static void load_dialect_put_chat(struct buf *out, const struct load_body *b)
@@ -169,9 +157,9 @@ static void load_dialect_put_anthropic(struct buf *out, const struct load_body *
         json_put_text(&w, b->system);
     }
     load_dialect_put_messages(&w, b, false);
-    load_dialect_put_number(&w, "max_tokens", b->out);
-    load_dialect_put_number(&w, "temperature", 0);
-    load_dialect_put_bool(&w, "stream", true);
+    json_put_key_u64(&w, "max_tokens", b->out);
+    json_put_key_u64(&w, "temperature", 0);
+    json_put_key_bool(&w, "stream", true);
     json_close_object(&w);
 }
 
@@ -225,10 +213,10 @@ static void load_dialect_put_responses(struct buf *out, const struct load_body *
             load_dialect_put_message(&w, "assistant", b->turns[i].reply);
     }
     json_close_array(&w);
-    load_dialect_put_number(&w, "max_output_tokens", b->out);
-    load_dialect_put_number(&w, "temperature", 0);
-    load_dialect_put_bool(&w, "store", false);
-    load_dialect_put_bool(&w, "stream", true);
+    json_put_key_u64(&w, "max_output_tokens", b->out);
+    json_put_key_u64(&w, "temperature", 0);
+    json_put_key_bool(&w, "store", false);
+    json_put_key_bool(&w, "stream", true);
     if (b->wants_json) {
         json_key_z(&w, "text");
         json_put_raw(&w, STR("{\"format\":{\"type\":\"json_schema\",\"name\":\"answer\","
@@ -265,16 +253,16 @@ static void load_dialect_put_ollama(struct buf *out, const struct load_body *b)
     json_open_object(&w);
     load_dialect_put_model(&w, b->model);
     load_dialect_put_messages(&w, b, true);
-    load_dialect_put_bool(&w, "stream", true);
+    json_put_key_bool(&w, "stream", true);
     if (b->wants_json) {
         json_key_z(&w, "format");
         json_put_raw(&w, STR(LOAD_DIALECT_SCHEMA));
     }
     json_key_z(&w, "options");
     json_open_object(&w);
-    load_dialect_put_number(&w, "num_predict", b->out);
-    load_dialect_put_number(&w, "num_ctx", b->context);
-    load_dialect_put_number(&w, "temperature", 0);
+    json_put_key_u64(&w, "num_predict", b->out);
+    json_put_key_u64(&w, "num_ctx", b->context);
+    json_put_key_u64(&w, "temperature", 0);
     json_close_object(&w);
     json_close_object(&w);
 }

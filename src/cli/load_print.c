@@ -180,12 +180,6 @@ static void load_print_put_rounds(struct json_writer *w, const char *key, const 
     json_close_array(w);
 }
 
-static void load_print_put_number(struct json_writer *w, const char *key, uint64_t v)
-{
-    json_key_z(w, key);
-    json_put_u64(w, v);
-}
-
 static void load_print_put_target(struct json_writer *w, struct load *l, struct load_target *t)
 {
     uint32_t rounds = l->options.rounds;
@@ -198,13 +192,13 @@ static void load_print_put_target(struct json_writer *w, struct load *l, struct 
         json_key_z(w, load_print_keys[k]);
         json_put_double(w, load_print_rows[k].value(l, t));
     }
-    load_print_put_number(w, "requests", t->requests);
-    load_print_put_number(w, "failed", t->failed);
-    load_print_put_number(w, "events", t->events);
+    json_put_key_u64(w, "requests", t->requests);
+    json_put_key_u64(w, "failed", t->failed);
+    json_put_key_u64(w, "events", t->events);
     json_key_z(w, "errors");
     json_open_object(w);
     for (uint32_t k = 0; k < t->kinds_count; k++)
-        load_print_put_number(w, t->kinds[k].name, t->kinds[k].count);
+        json_put_key_u64(w, t->kinds[k].name, t->kinds[k].count);
     json_close_object(w);
     json_key_z(w, "first_error");
     json_put_text_z(w, t->why);
@@ -228,11 +222,11 @@ void load_print_json(struct buf *out, struct load *l)
     json_put_text_z(&w, load_run_scenario_name(o->scenario));
     json_key_z(&w, "dialect");
     json_put_text_z(&w, o->dialect->name);
-    load_print_put_number(&w, "agents", o->agents);
-    load_print_put_number(&w, "asked_prompt_tokens", o->prompt_tokens);
-    load_print_put_number(&w, "asked_out", o->out);
-    load_print_put_number(&w, "rounds", o->rounds);
-    load_print_put_number(&w, "seed", o->seed);
+    json_put_key_u64(&w, "agents", o->agents);
+    json_put_key_u64(&w, "asked_prompt_tokens", o->prompt_tokens);
+    json_put_key_u64(&w, "asked_out", o->out);
+    json_put_key_u64(&w, "rounds", o->rounds);
+    json_put_key_u64(&w, "seed", o->seed);
     json_key_z(&w, "targets");
     json_open_array(&w);
     for (uint32_t i = 0; i < l->targets_count; i++)

@@ -100,7 +100,7 @@ static void put_result(struct json_writer *w, struct dialect_client_state *st,
     }
     json_close_array(w);
     if (is_error)
-        dialect_write_bool(w, "is_error", true);
+        json_put_key_bool(w, "is_error", true);
     put_breakpoint(w, is_breakpoint);
     json_close_object(w);
 }
@@ -230,7 +230,7 @@ static void put_choice(struct json_writer *w, struct dialect_client_state *st)
         break;
     }
     if (!rq->parallel_tool_calls && rq->tool_choice != API_TOOL_CHOICE_NONE)
-        dialect_write_bool(w, "disable_parallel_tool_use", true);
+        json_put_key_bool(w, "disable_parallel_tool_use", true);
     json_close_object(w);
 }
 
@@ -253,7 +253,7 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
             dialect_write_text(w, "description", t->description);
         dialect_write_raw(w, "input_schema", dialect_ask_schema(st, t));
         if (t->strict)
-            dialect_write_bool(w, "strict", true);
+            json_put_key_bool(w, "strict", true);
         put_breakpoint(w, ++n == count);
         json_close_object(w);
     }
@@ -311,7 +311,7 @@ static bool put_thinking_mode(struct json_writer *w, struct dialect_client_state
         if (!has_budget || near != budget)
             dialect_ask_note(st, "effort_approximated", "thinking.budget_tokens");
         dialect_write_text(w, "type", STR("enabled"));
-        dialect_write_u64(w, "budget_tokens", near);
+        json_put_key_u64(w, "budget_tokens", near);
     } else {
         dialect_write_text(w, "type", STR("disabled"));
     }
@@ -336,7 +336,7 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st, 
     if (api_request_is_given(rq, API_FIELD_TOP_P))
         dialect_write_float(w, "top_p", rq->top_p);
     if (api_request_is_given(rq, API_FIELD_TOP_K) && rq->top_k)
-        dialect_write_u64(w, "top_k", rq->top_k);
+        json_put_key_u64(w, "top_k", rq->top_k);
 }
 
 static void put_format(struct json_writer *w, const struct api_format *f)
@@ -370,13 +370,13 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
     struct json_writer w = json_writer(out);
     json_open_object(&w);
     dialect_write_text(&w, "model", dialect_ask_model(st));
-    dialect_write_u64(&w, "max_tokens", tokens_max);
+    json_put_key_u64(&w, "max_tokens", tokens_max);
     put_system(&w, st, &turns, first);
     put_messages(&w, st, &turns, first);
     put_tools(&w, st);
     put_format(&w, &st->rq->format);
     put_numbers(&w, st, put_thinking_mode(&w, st, &turns, tokens_max));
-    dialect_write_bool(&w, "stream", true);
+    json_put_key_bool(&w, "stream", true);
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);
 }

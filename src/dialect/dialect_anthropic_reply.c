@@ -35,10 +35,10 @@ static void put_usage(struct json_writer *w, uint32_t prompt, uint32_t cached, u
 {
     json_key_z(w, "usage");
     json_open_object(w);
-    dialect_write_u64(w, "input_tokens", prompt > cached ? prompt - cached : 0);
-    dialect_write_u64(w, "cache_read_input_tokens", cached);
-    dialect_write_u64(w, "cache_creation_input_tokens", 0);
-    dialect_write_u64(w, "output_tokens", output);
+    json_put_key_u64(w, "input_tokens", prompt > cached ? prompt - cached : 0);
+    json_put_key_u64(w, "cache_read_input_tokens", cached);
+    json_put_key_u64(w, "cache_creation_input_tokens", 0);
+    json_put_key_u64(w, "output_tokens", output);
     dialect_write_text_z(w, "service_tier", "standard");
     json_close_object(w);
 }
@@ -100,7 +100,7 @@ static struct json_writer open_event(struct buf *json, const struct dialect_stat
     struct json_writer w = json_writer(json);
     json_open_object(&w);
     dialect_write_text_z(&w, "type", name);
-    dialect_write_u64(&w, "index", o->blocks_count - 1);
+    json_put_key_u64(&w, "index", o->blocks_count - 1);
     return w;
 }
 
@@ -361,7 +361,7 @@ static void count_end(struct buf *out, struct dialect_state *st)
 {
     struct json_writer w = json_writer(out);
     json_open_object(&w);
-    dialect_write_u64(&w, "input_tokens", own(st)->tokens_count);
+    json_put_key_u64(&w, "input_tokens", own(st)->tokens_count);
     json_close_object(&w);
 }
 
@@ -391,7 +391,7 @@ void dialect_anthropic_reply_shut(struct buf *out, struct dialect_state *st)
     struct json_writer w = json_writer(&json);
     json_open_object(&w);
     dialect_write_text_z(&w, "type", "content_block_stop");
-    dialect_write_u64(&w, "index", own(st)->shown - 1);
+    json_put_key_u64(&w, "index", own(st)->shown - 1);
     own(st)->shown = 0;
     close_event(out, &json, &w, "content_block_stop");
 }
@@ -477,8 +477,8 @@ void dialect_anthropic_reply_error(struct buf *out, struct dialect_state *st,
     put_message(&w, e);
     dialect_write_text_z(&w, "code", row.code);
     if (e->err.code == ERR_CONTEXT) {
-        dialect_write_u64(&w, "prompt_tokens", e->prompt_tokens);
-        dialect_write_u64(&w, "limit", e->limit);
+        json_put_key_u64(&w, "prompt_tokens", e->prompt_tokens);
+        json_put_key_u64(&w, "limit", e->limit);
     }
     json_close_object(&w);
     dialect_write_text(&w, "request_id", st->request_id);

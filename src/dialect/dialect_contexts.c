@@ -217,12 +217,6 @@ static bool read_request(struct api_request *out, struct dialect_state *st,
 
 /* ---- Writing ---- */
 
-static void put_number(struct json_writer *w, const char *key, int64_t n)
-{
-    json_key_z(w, key);
-    json_put_i64(w, n);
-}
-
 static const char *place_name(enum api_place place)
 {
     switch (place) {
@@ -244,17 +238,17 @@ void dialect_contexts_put(struct json_writer *w, const struct dialect_contexts_r
     dialect_write_text(w, "object", STR("context"));
     dialect_write_text(w, "id", row->id);
     dialect_write_text(w, "model", row->model);
-    put_number(w, "tokens", row->tokens);
-    put_number(w, "cached_tokens", row->cached_tokens);
-    put_number(w, "pages", (row->tokens + API_PAGE_TOKENS - 1) / API_PAGE_TOKENS);
-    put_number(w, "snapshots", 0); /* no family of this build has recurrent state */
+    json_put_key_i64(w, "tokens", row->tokens);
+    json_put_key_i64(w, "cached_tokens", row->cached_tokens);
+    json_put_key_i64(w, "pages", (row->tokens + API_PAGE_TOKENS - 1) / API_PAGE_TOKENS);
+    json_put_key_i64(w, "snapshots", 0); /* no family of this build has recurrent state */
     json_put_key_u64(w, "bytes", row->bytes);
     json_put_key_text(w, "location", str_of(place_name(row->place)));
-    dialect_write_bool(w, "pinned", row->is_pinned);
-    put_number(w, "readers", row->readers);
-    put_number(w, "created_at", row->created_s);
-    put_number(w, "last_used_at", row->used_s);
-    put_number(w, "expires_at", row->expires_s);
+    json_put_key_bool(w, "pinned", row->is_pinned);
+    json_put_key_i64(w, "readers", row->readers);
+    json_put_key_i64(w, "created_at", row->created_s);
+    json_put_key_i64(w, "last_used_at", row->used_s);
+    json_put_key_i64(w, "expires_at", row->expires_s);
     json_close_object(w);
 }
 

@@ -349,13 +349,15 @@ static bool hear_echo(struct dialect_client_state *st, uint32_t choice, enum api
 static void tell_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,
                       const struct api_text *t)
 {
-    uint32_t texts = st->told.texts;
-    if (t->logprobs_count)
-        st->told.is_more = true;
-    else
-        st->told = (struct dialect_client_told){.choice = choice, .kind = kind, .text = t->text,
-                                                .texts = texts + 1,
-                                                .is_more = st->told.is_more};
+    struct dialect_client_told *told = &st->told;
+    if (t->logprobs_count) {
+        told->is_more = true;
+        return;
+    }
+    told->choice = choice;
+    told->kind = kind;
+    told->text = t->text;
+    told->texts++;
 }
 
 void dialect_hear_text(struct dialect_client_state *st, uint32_t choice, enum api_event_kind kind,

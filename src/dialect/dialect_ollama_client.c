@@ -163,7 +163,7 @@ static void put_think(struct json_writer *w, struct dialect_client_state *st)
     }
     if (st->rq->effort != API_EFFORT_DEFAULT && effort != API_EFFORT_NONE)
         dialect_ask_note(st, "effort_approximated", "think");
-    dialect_write_bool(w, "think", effort != API_EFFORT_NONE);
+    json_put_key_bool(w, "think", effort != API_EFFORT_NONE);
 }
 
 static void put_options(struct json_writer *w, struct dialect_client_state *st)
@@ -189,7 +189,7 @@ static void put_options(struct json_writer *w, struct dialect_client_state *st)
         if (api_request_is_given(rq, rows[i].field))
             dialect_write_float(w, rows[i].key, rows[i].value);
     if (api_request_is_given(rq, API_FIELD_TOP_K))
-        dialect_write_u64(w, "top_k", rq->top_k);
+        json_put_key_u64(w, "top_k", rq->top_k);
     if (api_request_is_given(rq, API_FIELD_REPEAT_LAST)) {
         json_key_z(w, "repeat_last_n");
         json_put_i64(w, rq->repeat_last == API_REPEAT_ALL ? -1 : (int64_t)rq->repeat_last);
@@ -199,9 +199,9 @@ static void put_options(struct json_writer *w, struct dialect_client_state *st)
         json_put_i64(w, (int64_t)rq->seed);
     }
     if (tokens_max)
-        dialect_write_u64(w, "num_predict", tokens_max);
+        json_put_key_u64(w, "num_predict", tokens_max);
     if (api_request_is_given(rq, API_FIELD_CONTEXT_MAX) && rq->context_max)
-        dialect_write_u64(w, "num_ctx", rq->context_max);
+        json_put_key_u64(w, "num_ctx", rq->context_max);
     dialect_ask_put_stop(w, "stop", rq);
     json_close_object(w);
 }
@@ -223,10 +223,10 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
     put_think(&w, st);
     put_options(&w, st);
     if (rq->logprobs) {
-        dialect_write_bool(&w, "logprobs", true);
-        dialect_write_u64(&w, "top_logprobs", rq->logprobs - 1);
+        json_put_key_bool(&w, "logprobs", true);
+        json_put_key_u64(&w, "top_logprobs", rq->logprobs - 1);
     }
-    dialect_write_bool(&w, "stream", true);
+    json_put_key_bool(&w, "stream", true);
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);
 }

@@ -78,12 +78,12 @@ static void put_times(struct json_writer *w, const struct dialect_state *st)
 {
     const struct api_usage *u = &st->usage;
     uint64_t sum = u->queue_ns + u->load_ns + u->prefill_ns + u->decode_ns;
-    dialect_write_u64(w, "total_duration", st->total_ns ? st->total_ns : sum);
-    dialect_write_u64(w, "load_duration", u->load_ns);
-    dialect_write_u64(w, "prompt_eval_count", u->prompt_tokens);
-    dialect_write_u64(w, "prompt_eval_duration", u->prefill_ns);
-    dialect_write_u64(w, "eval_count", u->output_tokens);
-    dialect_write_u64(w, "eval_duration", u->decode_ns);
+    json_put_key_u64(w, "total_duration", st->total_ns ? st->total_ns : sum);
+    json_put_key_u64(w, "load_duration", u->load_ns);
+    json_put_key_u64(w, "prompt_eval_count", u->prompt_tokens);
+    json_put_key_u64(w, "prompt_eval_duration", u->prefill_ns);
+    json_put_key_u64(w, "eval_count", u->output_tokens);
+    json_put_key_u64(w, "eval_duration", u->decode_ns);
 }
 
 static void put_end(struct json_writer *w, struct dialect_state *st, enum api_done reason)
@@ -105,8 +105,8 @@ static void put_error(struct json_writer *w, const struct api_error *e)
     dialect_write_message(w, e);
     dialect_write_text_z(w, "code", dialect_error(e).code);
     if (e->err.code == ERR_CONTEXT) {
-        dialect_write_u64(w, "prompt_tokens", e->prompt_tokens);
-        dialect_write_u64(w, "limit", e->limit);
+        json_put_key_u64(w, "prompt_tokens", e->prompt_tokens);
+        json_put_key_u64(w, "limit", e->limit);
     }
 }
 
@@ -150,7 +150,7 @@ static void put_row(struct json_writer *w, const struct api_model *m, bool is_ps
     dialect_write_text(w, "model", m->name);
     json_key_z(w, "modified_at");
     dialect_write_time(w, m->modified_s);
-    dialect_write_u64(w, "size", m->bytes);
+    json_put_key_u64(w, "size", m->bytes);
     dialect_write_text(w, "digest", m->digest);
     put_details(w, m);
     if (is_ps) {
@@ -158,8 +158,8 @@ static void put_row(struct json_writer *w, const struct api_model *m, bool is_ps
             json_key_z(w, "expires_at");
             dialect_write_time(w, m->expires_s);
         }
-        dialect_write_u64(w, "size_vram", m->gpu_bytes);
-        dialect_write_u64(w, "context_length", m->context_max);
+        json_put_key_u64(w, "size_vram", m->gpu_bytes);
+        json_put_key_u64(w, "context_length", m->context_max);
     }
     json_close_object(w);
 }
@@ -177,10 +177,10 @@ static void put_info(struct json_writer *w, const struct api_model *m)
     json_open_object(w);
     if (m->family.len) {
         dialect_write_text(w, "general.architecture", m->family);
-        dialect_write_u64(w, "general.parameter_count", m->parameters);
+        json_put_key_u64(w, "general.parameter_count", m->parameters);
         snprintf(key, sizeof key, "%.*s.context_length", (int)base_min(m->family.len, 64),
                  m->family.p);
-        dialect_write_u64(w, key, m->context_max);
+        json_put_key_u64(w, key, m->context_max);
     }
     json_close_object(w);
 }
@@ -251,7 +251,7 @@ static bool keep_calls(struct dialect_state *st, uint32_t choice, const struct a
     dialect_write_text(&w, "id", call->id);
     json_key_z(&w, "function");
     json_open_object(&w);
-    dialect_write_u64(&w, "index", call->index);
+    json_put_key_u64(&w, "index", call->index);
     dialect_write_text(&w, "name", call->name);
     json_key_z(&w, "arguments");
     dialect_write_call_object(&w, st, call);

@@ -129,8 +129,8 @@ static bool put_messages(struct json_writer *w, struct dialect_client_state *st,
     }
     json_close_array(w);
     if (is_open) {
-        dialect_write_bool(w, "continue_final_message", true);
-        dialect_write_bool(w, "add_generation_prompt", false);
+        json_put_key_bool(w, "continue_final_message", true);
+        json_put_key_bool(w, "add_generation_prompt", false);
     }
     return true;
 }
@@ -151,7 +151,7 @@ static void put_tool(struct json_writer *w, struct dialect_client_state *st,
     if (!is_custom)
         dialect_write_raw(w, "parameters", dialect_ask_schema(st, t));
     if (t->strict && !is_custom)
-        dialect_write_bool(w, "strict", true);
+        json_put_key_bool(w, "strict", true);
     json_close_object(w);
     json_close_object(w);
 }
@@ -220,7 +220,7 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
     json_close_array(w);
     put_choice(w, st);
     if (!rq->parallel_tool_calls)
-        dialect_write_bool(w, "parallel_tool_calls", false);
+        json_put_key_bool(w, "parallel_tool_calls", false);
 }
 
 static void put_format(struct json_writer *w, const struct api_format *f)
@@ -246,7 +246,7 @@ static void put_format(struct json_writer *w, const struct api_format *f)
         json_open_object(w);
         dialect_write_text(w, "name", f->name.len ? f->name : STR("answer"));
         dialect_write_raw(w, "schema", f->text);
-        dialect_write_bool(w, "strict", f->strict);
+        json_put_key_bool(w, "strict", f->strict);
         json_close_object(w);
     }
     json_close_object(w);
@@ -291,13 +291,13 @@ static void put_extras(struct json_writer *w, struct dialect_client_state *st)
     put_float(w, rq, API_FIELD_TYPICAL_P, "typical_p", rq->typical_p);
     put_float(w, rq, API_FIELD_REPEAT_PENALTY, "repetition_penalty", rq->repeat_penalty);
     if (api_request_is_given(rq, API_FIELD_TOP_K))
-        dialect_write_u64(w, "top_k", rq->top_k);
+        json_put_key_u64(w, "top_k", rq->top_k);
     if (rq->tokens_min)
-        dialect_write_u64(w, "min_tokens", rq->tokens_min);
+        json_put_key_u64(w, "min_tokens", rq->tokens_min);
     if (rq->ignore_eos)
-        dialect_write_bool(w, "ignore_eos", true);
+        json_put_key_bool(w, "ignore_eos", true);
     if (rq->keep_stop)
-        dialect_write_bool(w, "include_stop_str_in_output", true);
+        json_put_key_bool(w, "include_stop_str_in_output", true);
 }
 
 /* Models that think refuse max_tokens; most other servers know only that. */
@@ -306,8 +306,8 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st)
     const struct api_request *rq = st->rq;
     uint32_t tokens_max = dialect_ask_tokens_max(st);
     if (tokens_max)
-        dialect_write_u64(w, dialect_ask_can(st, API_CAP_THINK) ? "max_completion_tokens"
-                                                                  : "max_tokens", tokens_max);
+        json_put_key_u64(w, dialect_ask_can(st, API_CAP_THINK) ? "max_completion_tokens"
+                                                                 : "max_tokens", tokens_max);
     put_float(w, rq, API_FIELD_TEMPERATURE, "temperature", rq->temperature);
     put_float(w, rq, API_FIELD_TOP_P, "top_p", rq->top_p);
     put_float(w, rq, API_FIELD_PRESENCE_PENALTY, "presence_penalty", rq->presence_penalty);
@@ -318,10 +318,10 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st)
     }
     dialect_ask_put_stop(w, "stop", rq);
     if (rq->n > 1)
-        dialect_write_u64(w, "n", rq->n);
+        json_put_key_u64(w, "n", rq->n);
     if (rq->logprobs) {
-        dialect_write_bool(w, "logprobs", true);
-        dialect_write_u64(w, "top_logprobs", rq->logprobs - 1);
+        json_put_key_bool(w, "logprobs", true);
+        json_put_key_u64(w, "top_logprobs", rq->logprobs - 1);
     }
     put_bias(w, rq);
     put_extras(w, st);
@@ -351,7 +351,7 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
     put_format(&w, &st->rq->format);
     put_numbers(&w, st);
     put_effort(&w, st);
-    dialect_write_bool(&w, "stream", true);
+    json_put_key_bool(&w, "stream", true);
     dialect_write_raw(&w, "stream_options", STR("{\"include_usage\":true}"));
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);

@@ -250,7 +250,7 @@ static void put_choice(struct json_writer *w, const struct choice_view *c)
 {
     json_open_object(w);
     dialect_write_text(w, "text", c->text);
-    dialect_write_u64(w, "index", c->index);
+    json_put_key_u64(w, "index", c->index);
     put_logprobs(w, c->logprobs, c->chars);
     json_key_z(w, "finish_reason");
     if (c->finish)

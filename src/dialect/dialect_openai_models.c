@@ -71,8 +71,8 @@ static void put_row(struct json_writer *w, const struct api_model *m)
     json_key_z(w, "created");
     json_put_i64(w, m->modified_s);
     dialect_write_text(w, "owned_by", STR("shoal"));
-    dialect_write_u64(w, "max_model_len", m->context_max);
-    dialect_write_u64(w, "context_length", m->context_max);
+    json_put_key_u64(w, "max_model_len", m->context_max);
+    json_put_key_u64(w, "context_length", m->context_max);
     json_key_z(w, "capabilities");
     dialect_write_capabilities(w, m->caps);
     json_key_z(w, "loaded");

@@ -41,7 +41,7 @@ static void put_call_delta(struct json_writer *w, const struct dialect_call *c,
     json_key_z(w, "tool_calls");
     json_open_array(w);
     json_open_object(w);
-    dialect_write_u64(w, "index", ev->call.index);
+    json_put_key_u64(w, "index", ev->call.index);
     put_call(w, c, begins, begins ? (str){"", 0} : ev->call.args);
     json_close_object(w);
     json_close_array(w);
@@ -92,7 +92,7 @@ static void chunk(struct buf *out, struct dialect_state *st, const struct delta 
     json_open_array(&w);
     if (d) {
         json_open_object(&w);
-        dialect_write_u64(&w, "index", d->choice);
+        json_put_key_u64(&w, "index", d->choice);
         put_delta(&w, st, d);
         put_delta_logprobs(&w, d->role ? NULL : d->ev);
         json_key_z(&w, "finish_reason");
@@ -191,7 +191,7 @@ static void put_choice(struct json_writer *w, const struct dialect_state *st, ui
 {
     const struct dialect_choice *c = &st->choices[index];
     json_open_object(w);
-    dialect_write_u64(w, "index", index);
+    json_put_key_u64(w, "index", index);
     put_message(w, c);
     json_key_z(w, "logprobs");
     if (c->logprobs.len) {

@@ -38,18 +38,18 @@ void dialect_openai_write_head(struct json_writer *w, const struct dialect_state
 void dialect_openai_write_usage(struct json_writer *w, const struct api_usage *u)
 {
     json_open_object(w);
-    dialect_write_u64(w, "prompt_tokens", u->prompt_tokens);
-    dialect_write_u64(w, "completion_tokens", u->output_tokens);
-    dialect_write_u64(w, "total_tokens", (uint64_t)u->prompt_tokens + u->output_tokens);
+    json_put_key_u64(w, "prompt_tokens", u->prompt_tokens);
+    json_put_key_u64(w, "completion_tokens", u->output_tokens);
+    json_put_key_u64(w, "total_tokens", (uint64_t)u->prompt_tokens + u->output_tokens);
     json_key_z(w, "prompt_tokens_details");
     json_open_object(w);
-    dialect_write_u64(w, "cached_tokens", u->cached_tokens);
+    json_put_key_u64(w, "cached_tokens", u->cached_tokens);
     json_close_object(w);
     json_key_z(w, "completion_tokens_details");
     json_open_object(w);
-    dialect_write_u64(w, "reasoning_tokens", u->reasoning_tokens);
-    dialect_write_u64(w, "accepted_prediction_tokens", u->draft_accepted_tokens);
-    dialect_write_u64(w, "rejected_prediction_tokens", u->draft_rejected_tokens);
+    json_put_key_u64(w, "reasoning_tokens", u->reasoning_tokens);
+    json_put_key_u64(w, "accepted_prediction_tokens", u->draft_accepted_tokens);
+    json_put_key_u64(w, "rejected_prediction_tokens", u->draft_rejected_tokens);
     json_close_object(w);
     json_close_object(w);
 }
@@ -59,7 +59,7 @@ void dialect_openai_write_end(struct json_writer *w, const struct dialect_state 
 {
     json_key_z(w, "usage");
     dialect_openai_write_usage(w, &st->usage);
-    dialect_write_u64(w, "seed", st->seed);
+    json_put_key_u64(w, "seed", st->seed);
     json_key_z(w, "shoal");
     dialect_write_shoal(w, st, reason);
     json_close_object(w);
@@ -76,8 +76,8 @@ void dialect_openai_write_error(struct json_writer *w, const struct api_error *e
     json_put_key_text(w, "param", e->param);
     dialect_write_text_z(w, "code", row.code);
     if (e->err.code == ERR_CONTEXT) {
-        dialect_write_u64(w, "prompt_tokens", e->prompt_tokens);
-        dialect_write_u64(w, "limit", e->limit);
+        json_put_key_u64(w, "prompt_tokens", e->prompt_tokens);
+        json_put_key_u64(w, "limit", e->limit);
     }
     json_close_object(w);
 }

@@ -215,14 +215,14 @@ static void put_tools(struct json_writer *w, struct dialect_client_state *st)
             dialect_write_text(w, "description", t->description);
         if (t->kind == API_TOOL_FUNCTION) {
             dialect_write_raw(w, "parameters", dialect_ask_schema(st, t));
-            dialect_write_bool(w, "strict", t->strict); /* its default is true */
+            json_put_key_bool(w, "strict", t->strict); /* its default is true */
         }
         json_close_object(w);
     }
     json_close_array(w);
     put_choice(w, st);
     if (!rq->parallel_tool_calls)
-        dialect_write_bool(w, "parallel_tool_calls", false);
+        json_put_key_bool(w, "parallel_tool_calls", false);
 }
 
 /* ---- The rest ---- */
@@ -240,7 +240,7 @@ static void put_format(struct json_writer *w, const struct api_format *f)
     if (f->kind == API_FORMAT_SCHEMA) {
         dialect_write_text(w, "name", f->name.len ? f->name : STR("answer"));
         dialect_write_raw(w, "schema", f->text);
-        dialect_write_bool(w, "strict", f->strict);
+        json_put_key_bool(w, "strict", f->strict);
     }
     json_close_object(w);
     json_close_object(w);
@@ -265,13 +265,13 @@ static void put_numbers(struct json_writer *w, struct dialect_client_state *st)
     uint32_t tokens_max = dialect_ask_tokens_max(st);
     dialect_ask_note_lost(st, API_GIVEN(TEMPERATURE) | API_GIVEN(TOP_P));
     if (tokens_max)
-        dialect_write_u64(w, "max_output_tokens", tokens_max);
+        json_put_key_u64(w, "max_output_tokens", tokens_max);
     if (api_request_is_given(rq, API_FIELD_TEMPERATURE))
         dialect_write_float(w, "temperature", rq->temperature);
     if (api_request_is_given(rq, API_FIELD_TOP_P))
         dialect_write_float(w, "top_p", rq->top_p);
     if (rq->logprobs) {
-        dialect_write_u64(w, "top_logprobs", rq->logprobs - 1);
+        json_put_key_u64(w, "top_logprobs", rq->logprobs - 1);
         dialect_write_raw(w, "include", STR("[\"message.output_text.logprobs\"]"));
     }
 }
@@ -292,8 +292,8 @@ static bool write_request(struct buf *out, struct dialect_client_state *st, stru
     put_format(&w, &st->rq->format);
     put_effort(&w, st);
     put_numbers(&w, st);
-    dialect_write_bool(&w, "store", false);
-    dialect_write_bool(&w, "stream", true);
+    json_put_key_bool(&w, "store", false);
+    json_put_key_bool(&w, "stream", true);
     json_close_object(&w);
     return dialect_ask_fits(out, st, e);
 }

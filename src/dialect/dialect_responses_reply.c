@@ -108,18 +108,18 @@ static void put_usage(struct json_writer *w, const struct api_usage *u)
 {
     json_key_z(w, "usage");
     json_open_object(w);
-    dialect_write_u64(w, "input_tokens", u->prompt_tokens);
+    json_put_key_u64(w, "input_tokens", u->prompt_tokens);
     json_key_z(w, "input_tokens_details");
     json_open_object(w);
-    dialect_write_u64(w, "cached_tokens", u->cached_tokens);
-    dialect_write_u64(w, "cache_write_tokens", u->cache_write_tokens);
+    json_put_key_u64(w, "cached_tokens", u->cached_tokens);
+    json_put_key_u64(w, "cache_write_tokens", u->cache_write_tokens);
     json_close_object(w);
-    dialect_write_u64(w, "output_tokens", u->output_tokens);
+    json_put_key_u64(w, "output_tokens", u->output_tokens);
     json_key_z(w, "output_tokens_details");
     json_open_object(w);
-    dialect_write_u64(w, "reasoning_tokens", u->reasoning_tokens);
+    json_put_key_u64(w, "reasoning_tokens", u->reasoning_tokens);
     json_close_object(w);
-    dialect_write_u64(w, "total_tokens", (uint64_t)u->prompt_tokens + u->output_tokens);
+    json_put_key_u64(w, "total_tokens", (uint64_t)u->prompt_tokens + u->output_tokens);
     json_close_object(w);
 }
 
@@ -241,7 +241,7 @@ static struct json_writer open_event(struct buf *json, struct dialect_state *st,
     struct json_writer w = json_writer(json);
     json_open_object(&w);
     dialect_write_text_z(&w, "type", name);
-    dialect_write_u64(&w, "sequence_number", own(st)->sequence++);
+    json_put_key_u64(&w, "sequence_number", own(st)->sequence++);
     return w;
 }
 
@@ -267,7 +267,7 @@ static void item_event(struct buf *out, struct dialect_state *st, const char *na
 {
     struct buf json = dialect_write_piece();
     struct json_writer w = open_event(&json, st, name);
-    dialect_write_u64(&w, "output_index", own(st)->items_count - 1);
+    json_put_key_u64(&w, "output_index", own(st)->items_count - 1);
     json_key_z(&w, "item");
     put_item(&w, st, status);
     close_event(out, &json, &w, name);
@@ -278,11 +278,11 @@ static struct json_writer open_inside(struct buf *json, struct dialect_state *st
 {
     struct json_writer w = open_event(json, st, name);
     put_item_id(&w, "item_id", st);
-    dialect_write_u64(&w, "output_index", own(st)->items_count - 1);
+    json_put_key_u64(&w, "output_index", own(st)->items_count - 1);
     if (own(st)->open == RESPONSES_MESSAGE)
-        dialect_write_u64(&w, "content_index", 0);
+        json_put_key_u64(&w, "content_index", 0);
     if (own(st)->open == RESPONSES_REASONING)
-        dialect_write_u64(&w, "summary_index", 0);
+        json_put_key_u64(&w, "summary_index", 0);
     return w;
 }
 

@@ -220,18 +220,6 @@ void dialect_write_raw(struct json_writer *w, const char *key, str json)
     json_put_raw(w, json);
 }
 
-void dialect_write_bool(struct json_writer *w, const char *key, bool on)
-{
-    json_key_z(w, key);
-    json_put_bool(w, on);
-}
-
-void dialect_write_u64(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
 void dialect_write_float(struct json_writer *w, const char *key, float v)
 {
     json_key_z(w, key);
@@ -325,14 +313,14 @@ void dialect_write_shoal(struct json_writer *w, const struct dialect_state *st,
     dialect_write_text(w, "request_id", st->request_id);
     dialect_write_text(w, "leg", st->leg);
     dialect_write_text(w, "model", st->leg_model);
-    dialect_write_u64(w, "seed", st->seed);
+    json_put_key_u64(w, "seed", st->seed);
     dialect_write_text_z(w, "finish", api_event_done_name(dialect_write_reason(
                                           &st->choices[0], reason)));
     put_timings(w, &st->usage);
     json_key_z(w, "cache");
     json_open_object(w);
-    dialect_write_u64(w, "prompt", st->usage.prompt_tokens);
-    dialect_write_u64(w, "cached", st->usage.cached_tokens);
+    json_put_key_u64(w, "prompt", st->usage.prompt_tokens);
+    json_put_key_u64(w, "cached", st->usage.cached_tokens);
     json_key_z(w, "reason");
     json_put_null(w);
     json_close_object(w);
@@ -439,7 +427,7 @@ void dialect_write_failover(struct json_writer *w, const struct dialect_ping *p)
     dialect_write_text(w, "from", p->from);
     dialect_write_text(w, "to", p->to);
     dialect_write_text(w, "reason", p->reason);
-    dialect_write_u64(w, "sent", p->sent);
+    json_put_key_u64(w, "sent", p->sent);
 }
 
 void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct dialect_ping *p)
@@ -451,9 +439,9 @@ void dialect_write_ping(struct buf *out, struct dialect_state *st, const struct 
     buf_add_z(out, ": shoal ");
     json_open_object(&w);
     dialect_write_failover(&w, p);
-    dialect_write_u64(&w, "position", p->position);
-    dialect_write_u64(&w, "done", p->done);
-    dialect_write_u64(&w, "total", p->total);
+    json_put_key_u64(&w, "position", p->position);
+    json_put_key_u64(&w, "done", p->done);
+    json_put_key_u64(&w, "total", p->total);
     json_key_z(&w, "eta_ms");
     if (p->eta_ms >= 0)
         json_put_i64(&w, p->eta_ms);

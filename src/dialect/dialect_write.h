@@ -48,8 +48,6 @@ bool dialect_write_append_json(struct dialect_state *st, struct buf *to, const s
 void dialect_write_text(struct json_writer *w, const char *key, str text);
 void dialect_write_text_z(struct json_writer *w, const char *key, const char *text);
 void dialect_write_raw(struct json_writer *w, const char *key, str json);
-void dialect_write_bool(struct json_writer *w, const char *key, bool on);
-void dialect_write_u64(struct json_writer *w, const char *key, uint64_t n);
 void dialect_write_float(struct json_writer *w, const char *key, float v);
 void dialect_write_null(struct json_writer *w, const char *key);
 /* Takes up an event by dialect_write_remember. False: it is an error, or did not fit, and

@@ -192,12 +192,6 @@ void agents_count(struct agents *a, const struct agents_who *who, bool is_queued
         *(is_queued ? &r->queued : &r->running) += 1;
 }
 
-static void agents_put_number(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
 static void agents_put_legs(struct json_writer *w, const struct agents_row *r)
 {
     json_key_z(w, "legs");
@@ -207,8 +201,8 @@ static void agents_put_legs(struct json_writer *w, const struct agents_row *r)
             continue;
         json_key_z(w, r->legs[i].name);
         json_open_object(w);
-        agents_put_number(w, "requests", r->legs[i].requests);
-        agents_put_number(w, "output_tokens", r->legs[i].output_tokens);
+        json_put_key_u64(w, "requests", r->legs[i].requests);
+        json_put_key_u64(w, "output_tokens", r->legs[i].output_tokens);
         json_close_object(w);
     }
     json_close_object(w);
@@ -221,14 +215,14 @@ static void agents_put(struct json_writer *w, const struct agents_row *r,
     json_open_object(w);
     json_key_z(w, "agent");
     json_put_text(w, r->agent);
-    agents_put_number(w, "running", r->running);
-    agents_put_number(w, "queued", r->queued);
-    agents_put_number(w, "prompt_tokens", r->prompt_tokens);
-    agents_put_number(w, "cached_tokens", r->cached_tokens);
-    agents_put_number(w, "output_tokens", r->output_tokens);
+    json_put_key_u64(w, "running", r->running);
+    json_put_key_u64(w, "queued", r->queued);
+    json_put_key_u64(w, "prompt_tokens", r->prompt_tokens);
+    json_put_key_u64(w, "cached_tokens", r->cached_tokens);
+    json_put_key_u64(w, "output_tokens", r->output_tokens);
     json_key_z(w, "cached_share");
     json_put_double(w, (double)(r->cached_tokens * 10000 / prompt) / 10000);
-    agents_put_number(w, "preempted", r->preemptions);
+    json_put_key_u64(w, "preempted", r->preemptions);
     agents_put_legs(w, r);
     json_key_z(w, "limits");
     how->on_limits(how->ctx, w, r->agent);

@@ -323,21 +323,15 @@ static int rehearsal_by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void rehearsal_put_u64(struct json_writer *w, const char *key, uint64_t n)
-{
-    json_key_z(w, key);
-    json_put_u64(w, n);
-}
-
 static void rehearsal_put_delays(struct json_writer *w, struct rehearsal *r)
 {
     uint32_t n = r->samples_count;
     qsort(r->samples, n, sizeof *r->samples, rehearsal_by_size);
     json_key_z(w, "added_ms");
     json_open_object(w);
-    rehearsal_put_u64(w, "p50", n ? (uint64_t)r->samples[(n - 1) / 2] : 0);
-    rehearsal_put_u64(w, "p95", n ? (uint64_t)r->samples[(n - 1) * 95 / 100] : 0);
-    rehearsal_put_u64(w, "max", n ? (uint64_t)r->samples[n - 1] : 0);
+    json_put_key_u64(w, "p50", n ? (uint64_t)r->samples[(n - 1) / 2] : 0);
+    json_put_key_u64(w, "p95", n ? (uint64_t)r->samples[(n - 1) * 95 / 100] : 0);
+    json_put_key_u64(w, "max", n ? (uint64_t)r->samples[n - 1] : 0);
     json_close_object(w);
 }
 
@@ -356,17 +350,17 @@ void rehearsal_report(struct rehearsal *r, struct buf *out)
         json_put_text_z(&w, r->agents);
         json_key_z(&w, "share");
         json_put_double(&w, r->share);
-        rehearsal_put_u64(&w, "seconds", (uint64_t)r->seconds);
-        rehearsal_put_u64(&w, "left_ms", left > 0 ? (uint64_t)left : 0);
-        rehearsal_put_u64(&w, "hit", r->hit);
-        rehearsal_put_u64(&w, "running", rehearsal_running(r));
+        json_put_key_u64(&w, "seconds", (uint64_t)r->seconds);
+        json_put_key_u64(&w, "left_ms", left > 0 ? (uint64_t)left : 0);
+        json_put_key_u64(&w, "hit", r->hit);
+        json_put_key_u64(&w, "running", rehearsal_running(r));
         for (int i = 0; i < REHEARSAL_END_COUNT_; i++)
-            rehearsal_put_u64(&w, ends[i], r->ends[i]);
+            json_put_key_u64(&w, ends[i], r->ends[i]);
         rehearsal_put_delays(&w, r);
         json_key_z(&w, "legs");
         json_open_object(&w);
         for (uint32_t i = 0; i < r->legs_count; i++)
-            rehearsal_put_u64(&w, r->legs[i].name, r->legs[i].count);
+            json_put_key_u64(&w, r->legs[i].name, r->legs[i].count);
         json_close_object(&w);
     }
     json_close_object(&w);

@@ -33,12 +33,6 @@ static int64_t run_state_here(int64_t wall_ms)
 
 /* --- writing ------------------------------------------------------------------------------- */
 
-static void run_state_number(struct json_writer *w, const char *key, int64_t n)
-{
-    json_key_z(w, key);
-    json_put_i64(w, n);
-}
-
 static void run_state_put_samples(struct json_writer *w, const struct health *h)
 {
     json_key_z(w, "first");
@@ -72,12 +66,12 @@ static void run_state_put_leg(struct json_writer *w, const struct legs_leg *at)
     json_put_text_z(w, breaker_state_name(b->state));
     json_key_z(w, "why");
     json_put_text_z(w, health_class_name(b->why));
-    run_state_number(w, "since", run_state_wall(b->since_ms));
-    run_state_number(w, "until", run_state_wall(b->until_ms));
-    run_state_number(w, "cooling", run_state_wall(b->cooling_ms));
-    run_state_number(w, "failed", run_state_wall(b->failed_ms));
-    run_state_number(w, "points", b->points);
-    run_state_number(w, "openings", b->openings);
+    json_put_key_i64(w, "since", run_state_wall(b->since_ms));
+    json_put_key_i64(w, "until", run_state_wall(b->until_ms));
+    json_put_key_i64(w, "cooling", run_state_wall(b->cooling_ms));
+    json_put_key_i64(w, "failed", run_state_wall(b->failed_ms));
+    json_put_key_i64(w, "points", b->points);
+    json_put_key_i64(w, "openings", b->openings);
     run_state_put_samples(w, &at->leg.health);
     json_close_object(w);
 }
@@ -97,8 +91,8 @@ static void run_state_put(struct run_state *s, struct buf *out)
     const struct sticky *sticky = legs_sticky(s->legs);
     int64_t now = loop_ms();
     json_open_object(&w);
-    run_state_number(&w, "version", RUN_STATE_VERSION);
-    run_state_number(&w, "saved_at", chrono_unix_ms(&chrono_real));
+    json_put_key_i64(&w, "version", RUN_STATE_VERSION);
+    json_put_key_i64(&w, "saved_at", chrono_unix_ms(&chrono_real));
     json_key_z(&w, "legs");
     json_open_array(&w);
     for (const struct legs_leg *at = legs_first(s->legs); at; at = legs_next(s->legs, at))
