@@ -569,18 +569,23 @@ def test_what_a_request_of_the_old_configuration_brings_counts_in_the_new_one(tm
         s.stop()
 
 
+def going_on(tmp_path, first, second):
+    """Behind leg a comes leg b, and the operator says of both that they go on with a message."""
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(
+        {n: {"kind": "upstream", "dialect": "openai", "model": "x", "continue": "final_message",
+             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", first), ("b", second))},
+        [{"match": {}, "legs": ["a", "b"]}], ["probes: {free: false}"]))
+    return serving(tmp_path, "-config", str(path))
+
+
 @pytest.mark.parametrize("cut", [44, 88, 132, 137])
 def test_G06_a_refrain_loses_nothing_when_another_leg_sings_on(tmp_path, cut):
     """What comes next may read as what was said: that is no repetition by the leg."""
     song = "la la la la la, and then the whole of it:\n\n" * 6
     first = Upstream(lambda body: chat_pieces(song[:cut], None))
     second = Upstream(lambda body: chat_pieces(song[len(body["messages"][-1]["content"]):]))
-    path = tmp_path / "config.yaml"
-    path.write_text(config_of(
-        {n: {"kind": "upstream", "dialect": "openai", "model": "x", "continue": "final_message",
-             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", first), ("b", second))},
-        [{"match": {}, "legs": ["a", "b"]}], ["probes: {free: false}"]))
-    with serving(tmp_path, "-config", str(path)) as server:
+    with going_on(tmp_path, first, second) as server:
         for stream in (True, False):
             r = ask(server, "openai", "m", stream)
             text = read_stream("openai", r.body)[0] if stream else read_whole("openai", r.body)
@@ -596,12 +601,7 @@ def test_G06_a_leg_that_begins_anew_repeats_nothing_and_is_asked_once(tmp_path):
     story = "One day the fox went out, and saw a hen that sat on a wall by the road. She spoke."
     first = Upstream(lambda body: chat_pieces(story[:70], None))
     second = Upstream(lambda body: chat_pieces(story))
-    path = tmp_path / "config.yaml"
-    path.write_text(config_of(
-        {n: {"kind": "upstream", "dialect": "openai", "model": "x", "continue": "final_message",
-             "url": f"http://127.0.0.1:{s.port}"} for n, s in (("a", first), ("b", second))},
-        [{"match": {}, "legs": ["a", "b"]}], ["probes: {free: false}"]))
-    with serving(tmp_path, "-config", str(path)) as server:
+    with going_on(tmp_path, first, second) as server:
         assert read_stream("openai", ask(server, "openai", "m", True).body) == (story, "ok")
         assert "leg b: it was asked to go on and began anew" in server.errors()
         for _ in range(2):  # from now on as a leg that cannot

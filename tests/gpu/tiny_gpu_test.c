@@ -58,15 +58,6 @@ static double kl_of(const float *want, const float *got, uint32_t vocab)
     return kl;
 }
 
-static uint32_t best_of(const float *x, uint32_t count)
-{
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
-
 struct distance {
     double kl;     /* mean over positions */
     uint32_t same; /* positions with the same first id */
@@ -78,7 +69,7 @@ static struct distance distance_of(const struct truth *t, const float *got)
     for (uint32_t i = 0; i < COUNT; i++) {
         const float *a = t->logits + (size_t)i * t->vocab, *b = got + (size_t)i * t->vocab;
         d.kl += kl_of(a, b, t->vocab) / COUNT;
-        d.same += best_of(a, t->vocab) == best_of(b, t->vocab);
+        d.same += model_run_argmax(a, t->vocab) == model_run_argmax(b, t->vocab);
     }
     return d;
 }

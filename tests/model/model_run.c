@@ -249,3 +249,12 @@ void model_run_step(struct model_run *m, const struct model_run_piece *pieces, u
         free(r->pages[g]);
     free(r);
 }
+
+uint32_t model_run_argmax(const float *logits, uint32_t vocab)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}

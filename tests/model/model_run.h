@@ -70,4 +70,7 @@ struct model_run_piece {
 /* All pieces in one step; different sequences, in any order. */
 void model_run_step(struct model_run *m, const struct model_run_piece *pieces, uint32_t count);
 
+/* The id of the largest of a row's logits, the first among equals. */
+uint32_t model_run_argmax(const float *logits, uint32_t vocab);
+
 #endif

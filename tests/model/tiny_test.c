@@ -69,15 +69,6 @@ static void check_file(const struct golden *g, const char *path)
         fail_msg("%s is not the file that tests/golden/tiny was made from", path);
 }
 
-static uint32_t argmax(const float *x, uint32_t count)
-{
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
-
 /* The largest difference, as a part of the range of want. */
 static float distance(const float *want, const float *got, size_t count)
 {
@@ -101,8 +92,8 @@ static void compare(const struct golden *g, const float *got, const char *name, 
         fail_msg("%s at level %s: off by %g of the range (at most %g, f16 pages %g)", name, level,
                  (double)ours, (double)BOUND, (double)rounded);
     for (uint32_t i = 0; i < g->count; i++) {
-        uint32_t want = argmax(g->logits + (size_t)i * g->vocab, g->vocab);
-        uint32_t have = argmax(got + (size_t)i * g->vocab, g->vocab);
+        uint32_t want = model_run_argmax(g->logits + (size_t)i * g->vocab, g->vocab);
+        uint32_t have = model_run_argmax(got + (size_t)i * g->vocab, g->vocab);
         if (want != have)
             fail_msg("%s at level %s: position %u: token %u, wanted %u", name, level, i, have,
                      want);

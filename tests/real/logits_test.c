@@ -69,11 +69,8 @@ static double log_sum(const float *logits, uint32_t vocab, float top)
 static void add_position(struct score *s, const struct record *r, uint32_t top, const float *logits,
                          uint32_t vocab, int32_t next)
 {
-    uint32_t best = 0;
+    uint32_t best = model_run_argmax(logits, vocab);
     double kl = 0, rest_p = 1, rest_q = 1;
-    for (uint32_t i = 1; i < vocab; i++)
-        if (logits[i] > logits[best])
-            best = i;
     double lse = log_sum(logits, vocab, logits[best]);
     for (uint32_t i = 0; i < top; i++) {
         double p = r->top_logprob[i], q = logits[r->top_id[i]] - lse;

@@ -256,6 +256,27 @@ static void test_E26_small_requests_do_not_wait_for_a_large_one(void)
     vocab_free(sim.vocab);
 }
 
+/* With a tier of so many pages, and steps of 10 ms. */
+static void open_tier_scene(uint64_t pages)
+{
+    open_scene(0, 64, 1200);
+    sim_close();
+    sim.has_tier = true;
+    sim.layout.page_size[0] = SIM_PAGE_SIZE;
+    sim.tier_bytes = 5000 * pages;
+    sim_disk_init(&sim.disk, &sim.clock, 1);
+    sim_open();
+    sim.device.clock = &sim.clock;
+    sim.device.step_ns = 10000000;
+}
+
+static void close_tier_scene(void)
+{
+    sim_close();
+    sim_disk_deinit(&sim.disk);
+    vocab_free(sim.vocab);
+}
+
 /* Pages go to the disk beside a running reply: after each burst of copies the tier leaves the
  * thread alone for 19 times as long, and it gets everything written all the same. */
 static void run_tier_rests(void)
@@ -263,15 +284,7 @@ static void run_tier_rests(void)
     struct err e;
     int64_t rest_until_ns = 0;
     uint32_t bursts = 0;
-    open_scene(0, 64, 1200);
-    sim_close();
-    sim.has_tier = true;
-    sim.layout.page_size[0] = SIM_PAGE_SIZE;
-    sim.tier_bytes = 5000 * 200;
-    sim_disk_init(&sim.disk, &sim.clock, 1);
-    sim_open();
-    sim.device.clock = &sim.clock;
-    sim.device.step_ns = 10000000;
+    open_tier_scene(200);
     sim.device.page_ns = 500000;
     sim.clients_count = 4;
     for (uint32_t i = 0; i < sim.clients_count; i++) {
@@ -292,9 +305,7 @@ static void run_tier_rests(void)
     expect(bursts >= 5, "pages are not written beside a reply", bursts, 5);
     expect(sim.device.pages_ns >= 3 * 18 * sim.device.page_ns, "pages are left",
            sim.device.pages_ns, 3 * 18 * sim.device.page_ns);
-    sim_close();
-    sim_disk_deinit(&sim.disk);
-    vocab_free(sim.vocab);
+    close_tier_scene();
 }
 
 static void until_done(uint32_t first, int64_t *copied_ns, int64_t *all_ns)
@@ -316,15 +327,7 @@ static void until_done(uint32_t first, int64_t *copied_ns, int64_t *all_ns)
 static int64_t share_of_restores(uint32_t others)
 {
     int64_t copied_ns, all_ns;
-    open_scene(0, 64, 1200);
-    sim_close();
-    sim.has_tier = true;
-    sim.layout.page_size[0] = SIM_PAGE_SIZE;
-    sim.tier_bytes = 5000 * 600;
-    sim_disk_init(&sim.disk, &sim.clock, 1);
-    sim_open();
-    sim.device.clock = &sim.clock;
-    sim.device.step_ns = 10000000;
+    open_tier_scene(600);
     sim.clients_count = others + 1;
     for (uint32_t i = 0; i <= others; i++)
         ask_for(&sim.clients[i], i + 1, i ? 640 : 40, i ? 1 : 600);
@@ -347,9 +350,7 @@ static int64_t share_of_restores(uint32_t others)
         step_ms();
     for (uint32_t i = 0; i <= others; i++)
         sim_check_reply(&sim.clients[i], 0);
-    sim_close();
-    sim_disk_deinit(&sim.disk);
-    vocab_free(sim.vocab);
+    close_tier_scene();
     return copied_ns * 1000 / all_ns;
 }
 
